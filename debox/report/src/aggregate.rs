@@ -8,10 +8,11 @@ use crate::histogram::Histogram;
 use crate::names::{Name, NONE, TOO_MANY};
 use crate::parts::{Parts, Place};
 use crate::segments::{CallSegment, Segment};
+use crate::stacks::Stacks;
 use crate::timeline::Timeline;
 use crate::user_level::UserSums;
 
-/// Rows of the tables of waits and stacks that each reading thread keeps, at most.
+/// Rows of the table of waits that each reading thread keeps, at most.
 const ROWS_MAX: usize = 100_000;
 /// Names of calls, at most: Linux has some 500 calls, a damaged file any number.
 const CALLS_MAX: usize = 1024;
@@ -71,22 +72,15 @@ pub struct WaitSums {
     pub open: u64,
     pub blocked: u64,
     pub longest: u64,
+    /// When the first of them began and the last ended.
+    pub first: i64,
+    pub last: i64,
     /// The thread of the longest wait.
     pub tid: u32,
     pub owner_tid: Option<u32>,
     pub waker: Option<(Name, Name)>,
     pub many_tids: bool,
     pub many_owners: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StackKey {
-    /// The program's stack; without a stack, the caller.
-    pub stack: Name,
-    pub call: Name,
-    pub label: Name,
-    /// The kernel's stack; without a stack, the site.
-    pub kernel: Name,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,8 +105,7 @@ pub struct Aggregate {
     pub calls: Vec<(Name, CallSums)>,
     pub waits: FxHashMap<WaitKey, WaitSums>,
     pub waits_folded: u64,
-    pub stacks: FxHashMap<StackKey, (u64, u64)>,
-    pub stacks_folded: u64,
+    pub stacks: Stacks,
     pub labels: FxHashMap<(Name, Name), LabelSums>,
     /// By label: its class, and the timeline's part for that class.
     pub classes: FxHashMap<Name, (Name, usize)>,
@@ -140,8 +133,7 @@ impl Aggregate {
             calls: Vec::new(),
             waits: FxHashMap::default(),
             waits_folded: 0,
-            stacks: FxHashMap::default(),
-            stacks_folded: 0,
+            stacks: Stacks::new(origin),
             labels: FxHashMap::default(),
             classes: FxHashMap::default(),
             threads: Threads::default(),
@@ -192,6 +184,8 @@ impl Aggregate {
         let sums = self.waits.entry(key).or_insert(WaitSums {
             tid: add.tid,
             owner_tid: add.owner_tid,
+            first: add.first,
+            last: add.last,
             ..WaitSums::default()
         });
         sums.merge(add);
@@ -217,23 +211,6 @@ impl Aggregate {
             is_main: false,
             ..key
         }
-    }
-
-    pub fn add_stack(&mut self, key: StackKey, blocked: u64, count: u64) {
-        let mut key = key;
-        if self.stacks.len() >= ROWS_MAX {
-            if let Some(sums) = self.stacks.get_mut(&key) {
-                sums.0 = sums.0.saturating_add(blocked);
-                sums.1 += count;
-                return;
-            }
-            self.stacks_folded += count;
-            key.stack = TOO_MANY;
-            key.kernel = TOO_MANY;
-        }
-        let sums = self.stacks.entry(key).or_default();
-        sums.0 = sums.0.saturating_add(blocked);
-        sums.1 += count;
     }
 
     /// Adds a call that was in flight at the end.
@@ -293,12 +270,7 @@ impl Aggregate {
             self.add_wait(*key, sums);
         }
         self.waits_folded += other.waits_folded;
-        let mut stacks: Vec<_> = other.stacks.into_iter().collect();
-        stacks.sort_unstable_by_key(|(key, _)| *key);
-        for (key, (blocked, count)) in stacks {
-            self.add_stack(key, blocked, count);
-        }
-        self.stacks_folded += other.stacks_folded;
+        self.stacks.merge(other.stacks);
         for ((call, label), sums) in &other.labels {
             self.add_label(*call, *label, sums);
         }
@@ -390,6 +362,8 @@ impl WaitSums {
     pub fn merge(&mut self, add: &WaitSums) {
         self.many_tids |= add.many_tids || self.tid != add.tid;
         self.many_owners |= add.many_owners || self.owner_tid != add.owner_tid;
+        self.first = self.first.min(add.first);
+        self.last = self.last.max(add.last);
         self.count += add.count;
         self.open += add.open;
         self.blocked = self.blocked.saturating_add(add.blocked);

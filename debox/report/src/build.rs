@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use debox_history::History;
-use debox_model::report::Deadlock;
+use debox_model::report::{Deadlock, Headline};
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregate, CallSums, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, CallSums, LabelSums, WaitKey, WaitSums};
 use crate::caveats;
 use crate::findings;
-use crate::flame;
+use crate::flame_graph::Flame;
 use crate::headline;
 use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::parts::{budget, Parts, USER};
 use crate::report::*;
 use crate::rest;
+use crate::resting::Resting;
 use crate::segments::{Point, Series};
 use crate::slow_calls::{at_places, slowest, waker_words};
-use crate::timeline;
 use crate::trend;
 use crate::user_level_calls::user_level;
 
@@ -32,11 +32,6 @@ const CDFS: usize = 16;
 const CDF_POINTS: usize = 160;
 const TRENDS: usize = 10;
 const TREND_POINTS: usize = 300;
-
-/// Calls that have a timeline of their own, at most.
-const CALLS_OVER_TIME: usize = 8;
-/// All calls without a timeline of their own.
-const OTHER_CALLS: &str = "(other calls)";
 
 pub fn report(
     history: &History,
@@ -83,7 +78,11 @@ pub fn report(
     let waits = waits
         .iter()
         .take(WAITS)
-        .map(|(key, wait_sums, resources)| wait(key, wait_sums, *resources, sums, names))
+        .map(|(key, wait_sums, resources)| Wait {
+            first_ns: wait_sums.first.saturating_sub(begin).max(0) as u64,
+            last_ns: wait_sums.last.saturating_sub(begin).max(0) as u64,
+            ..wait(key, wait_sums, *resources, sums, names)
+        })
         .collect();
     let asked_for = history.files.iter().any(|file| file.meta.user_level);
     let mut report = Report {
@@ -92,6 +91,8 @@ pub fn report(
         headline: None,
         headline_is_of_run: false,
         headline_text: Vec::new(),
+        active: None,
+        active_text: Vec::new(),
         account: None,
         samples: None,
         spins: None,
@@ -106,7 +107,7 @@ pub fn report(
         waits,
         waits_left_out,
         cpu_waits: sums.cpu_waits.report(names),
-        flame: flame::flame(&sums.stacks, sums.stacks_folded, names),
+        flame: Flame::default(),
         trends: trends(&calls, series),
         user_level: user_level(sums, &calls, asked_for, begin, names),
         slowest: slowest(history, &calls, begin, has_irq)?,
@@ -123,25 +124,24 @@ pub fn report(
         report.threads_left_out == 0,
         &report.waits,
     );
-    let resting = report
-        .threads
-        .iter()
-        .filter(|thread| rest::is_aside(thread));
-    let resting = resting.filter_map(|thread| sums.rests.get(&(thread.pid, thread.tid)));
-    let resting: Vec<&timeline::Timeline<1>> = resting.collect();
-    report.timeline = over_time(&sums.timeline(), &calls, &resting);
     let threads = &report.threads;
+    for wait in &mut report.waits {
+        wait.is_rest = rest::is_rest(wait, threads);
+    }
+    let resting = Resting::of(&report, sums, names);
+    resting.add_to(&mut report, sums, &calls, names);
     // Waits for work come after the others, but before those whose label is idle.
-    report.waits.sort_by_key(
-        |wait| match (wait.class == "idle", rest::is_rest(wait, threads)) {
+    report
+        .waits
+        .sort_by_key(|wait| match (wait.class == "idle", wait.is_rest) {
             (true, _) => 2,
-            (false, rests) => u8::from(rests),
-        },
-    );
+            (false, is_rest) => u8::from(is_rest),
+        });
+    let threads = &report.threads;
     report
         .slowest
         .retain(|call| !rest::is_rest_call(call, threads));
-    add_headline(&mut report, history);
+    add_headline(&mut report, history, resting.futexes());
     report.caveats = caveats::caveats(&report, sums);
     report.caveats.extend(hints(&report));
     report.findings = findings::findings(&report);
@@ -162,7 +162,7 @@ fn hints(report: &Report) -> Vec<String> {
     debox_model::report::hints::of_callers(callers, &sources)
 }
 
-fn add_headline(report: &mut Report, history: &History) {
+fn add_headline(report: &mut Report, history: &History, resting: LabelSums) {
     match history.account() {
         Some(account) => {
             report.headline = account.headline.clone();
@@ -185,9 +185,15 @@ fn add_headline(report: &mut Report, history: &History) {
     if let Some(waits) = &mut report.cpu_waits {
         waits.name_group(report.headline.as_ref());
     }
-    if let Some(headline) = &report.headline {
-        report.headline_text = headline::sentences(headline, report.headline_is_of_run);
-    }
+    let words = |headline: Option<&Headline>| {
+        headline.map_or_else(Vec::new, |headline| {
+            headline::sentences(headline, report.headline_is_of_run)
+        })
+    };
+    let active = headline::active(report, &resting);
+    let (headline_text, active_text) = (words(report.headline.as_ref()), words(active.as_ref()));
+    (report.headline_text, report.active_text) = (headline_text, active_text);
+    report.active = active;
 }
 
 fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names) -> Call {
@@ -204,6 +210,7 @@ fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names
         count: sums.count,
         in_flight: sums.in_flight,
         budget: budget(&sums.parts, sums.idle, has_irq),
+        resting_ns: 0,
         median_ns: quantile(0.5),
         p90_ns: quantile(0.9),
         p99_ns: quantile(0.99),
@@ -298,6 +305,9 @@ fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names:
         in_flight: wait.open,
         blocked_ns: wait.blocked,
         longest_ns: wait.longest,
+        first_ns: 0,
+        last_ns: 0,
+        is_rest: false,
         owner_certainty: maybe(key.certainty),
         owner_comm: maybe(key.owner),
         owner_tid: wait.owner_tid,
@@ -381,71 +391,6 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
         lost,
         filtered_out,
         cut_off_bytes: history.files.iter().map(|file| file.cut_off).sum(),
-    }
-}
-
-/// The same bins for all calls together and for each of the most expensive calls. `resting`: when threads waited
-/// for work, which then counts as idle instead of lock.
-fn over_time(
-    all: &timeline::Timeline,
-    calls: &[(String, Name, &CallSums)],
-    resting: &[&timeline::Timeline<1>],
-) -> Timeline {
-    // Bins before the first record are empty.
-    let skip = all
-        .bins()
-        .iter()
-        .position(|bin| bin.iter().any(|sum| *sum > 0))
-        .unwrap_or(0);
-    let length = all.bins().len();
-    let before = (skip as u64).saturating_mul(all.bin_ns());
-    let parts = |found: &timeline::Timeline, may_rest: bool| -> Vec<TimelinePart> {
-        let mut on_the_same_bins = all.like();
-        on_the_same_bins.merge(found);
-        for line in resting.iter().filter(|_| may_rest) {
-            on_the_same_bins.move_part(line, timeline::LOCK, timeline::IDLE);
-        }
-        let bins = on_the_same_bins.bins();
-        let parts = timeline::PARTS.iter().enumerate();
-        parts
-            .map(|(part, name)| TimelinePart {
-                name,
-                ns: (skip..length)
-                    .map(|bin| bins.get(bin).map_or(0, |bin| bin[part]))
-                    .collect(),
-            })
-            .filter(|part| part.ns.iter().any(|sum| *sum > 0))
-            .collect()
-    };
-    // The time between calls is not a call, and does not take a call's place.
-    let (between, calls): (Vec<_>, Vec<_>) = calls.iter().partition(|(name, ..)| name == USER);
-    let by_call = calls.iter().take(CALLS_OVER_TIME).chain(&between);
-    let mut by_call: Vec<TimelineCall> = by_call
-        .map(|(call, _, sums)| TimelineCall {
-            call: call.clone(),
-            parts: parts(&sums.timeline, call == rest::FUTEX),
-        })
-        .filter(|call| !call.parts.is_empty())
-        .collect();
-    let mut others = all.like();
-    let mut left = calls.iter().skip(CALLS_OVER_TIME);
-    let is_futex_among_others = left.any(|(name, ..)| name == rest::FUTEX);
-    for (_, _, sums) in calls.iter().skip(CALLS_OVER_TIME) {
-        others.merge(&sums.timeline);
-    }
-    if !others.bins().is_empty() {
-        by_call.push(TimelineCall {
-            call: OTHER_CALLS.to_string(),
-            parts: parts(&others, is_futex_among_others),
-        });
-    }
-    Timeline {
-        begin_ns: all
-            .origin()
-            .saturating_add(before.min(i64::MAX as u64) as i64),
-        bin_ns: all.bin_ns(),
-        parts: parts(all, true),
-        by_call,
     }
 }
 
@@ -568,6 +513,7 @@ fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
             comm: names.get(thread.comm).to_string(),
             calls: thread.calls,
             budget: budget(&thread.parts, thread.idle, sums.has_irq),
+            resting_ns: 0,
             user_cpu_ns: None,
             at_rest: false,
             rest: None,

@@ -88,7 +88,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     }
     let folded = [
         (sums.waits_folded, "waits"),
-        (sums.stacks_folded, "sleeps' stacks"),
+        (sums.stacks.folded, "sleeps' stacks"),
         (sums.threads.left_out, "calls' threads"),
     ];
     for (number, what) in folded {

@@ -23,6 +23,21 @@ pub struct Frame {
     pub blocked_ns: u64,
     pub sleeps: u64,
     pub children: Vec<Frame>,
+    /// The time that is in no child, by thread name. Together with the children's it is `blocked_ns`.
+    pub own: Vec<Own>,
+}
+
+/// Time slept at one stack by the threads of one name.
+#[derive(Debug, Clone, Serialize)]
+pub struct Own {
+    /// The threads' name, as an index into the names.
+    pub thread: usize,
+    /// Whether the findings leave it out: the threads waited for work.
+    pub is_rest: bool,
+    pub blocked_ns: u64,
+    /// The time in each slice of the recording, from this slice on. Empty for stacks with little time.
+    pub from: usize,
+    pub ns: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -33,6 +48,9 @@ pub struct Flame {
     pub pruned_frames: u64,
     /// Sleeps whose stacks did not fit into memory; they are under `(other)`.
     pub folded_sleeps: u64,
+    /// When the first slice begins, in nanoseconds since 1970, and how long each is.
+    pub slices_begin_ns: i64,
+    pub slice_ns: u64,
 }
 
 impl Flame {
@@ -46,8 +64,11 @@ impl Flame {
         let mut used: BTreeMap<usize, usize> = BTreeMap::new();
         let mut roots = std::mem::take(&mut self.roots);
         visit(&mut roots, &mut |frame| {
-            let next = used.len();
-            frame.name = *used.entry(frame.name).or_insert(next);
+            let owners = frame.own.iter_mut().map(|own| &mut own.thread);
+            for name in [&mut frame.name].into_iter().chain(owners) {
+                let next = used.len();
+                *name = *used.entry(*name).or_insert(next);
+            }
         });
         let mut names = vec![String::new(); used.len()];
         for (old, new) in used {

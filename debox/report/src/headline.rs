@@ -10,7 +10,9 @@ use debox_model::report::{
     interval, is_server_call, Account, CallTime, Headline, InCall, SampledPlace, Share, Totals,
 };
 
+use crate::aggregate::LabelSums;
 use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
+use crate::rest::FUTEX;
 use kit_units as units;
 
 /// From this percentage on, a share is most of the time.
@@ -201,6 +203,57 @@ pub fn sentences(headline: &Headline, is_of_run: bool) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The headline without waits whose class is idle, and without those that the findings leave out: `resting`, all of
+/// them on futexes.
+pub fn active(report: &Report, resting: &LabelSums) -> Option<Headline> {
+    let headline = report.headline.as_ref()?;
+    let is_idle = |share: &Share| share.class.as_deref() == Some("idle");
+    let mut shares = headline.shares.clone();
+    shares.retain(|share| !is_idle(share));
+    let waits = || report.waits.iter().filter(|wait| wait.label == FUTEX);
+    let mut labels = report.matrix.labels.iter();
+    let all = labels.find(|label| label.label == FUTEX);
+    let left = all.map_or(0, |all| all.blocked_ns.saturating_sub(resting.blocked));
+    let is_shortened =
+        |share: &&mut Share| share.cause == FUTEX && share.ns > left && resting.blocked > 0;
+    if let Some(share) = shares.iter_mut().find(is_shortened) {
+        let others = waits().filter(|wait| !wait.is_rest);
+        let longest = others.max_by_key(|wait| wait.blocked_ns);
+        *share = Share {
+            ns: left,
+            count: all.map(|all| all.sleeps.saturating_sub(resting.sleeps)),
+            max_ns: longest.map(|wait| wait.longest_ns),
+            resource: None,
+            owner: longest.and_then(|wait| wait.owner_comm.clone()),
+            caller: longest.and_then(|wait| wait.caller.clone()),
+            ..share.clone()
+        };
+    }
+    shares.retain(|share| share.ns > 0);
+    shares.sort_by_key(|share| std::cmp::Reverse(share.ns));
+    let of_ns = shares
+        .iter()
+        .fold(0u64, |sum, share| sum.saturating_add(share.ns));
+    let all = headline.of_ns.saturating_add(headline.idle_ns);
+    // A call is named if it has most of the time, and nothing of it was left out.
+    let is_left = |cause: &str| {
+        shares
+            .iter()
+            .any(|share| share.cause == cause && cause != FUTEX)
+    };
+    let in_call = headline.in_call.clone().filter(|call| {
+        percent(call.ns, of_ns) >= MOST && call.shares.iter().all(|part| is_left(&part.cause))
+    });
+    (!shares.is_empty()).then(|| Headline {
+        of_ns,
+        idle_ns: all.saturating_sub(of_ns),
+        is_served: false,
+        shares,
+        in_call,
+        short_lived: headline.short_lived.clone(),
+    })
 }
 
 /// Makes the headline from the records: the time in calls, and off the CPU between them.

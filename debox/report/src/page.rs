@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! A report as one HTML page.
 
 use anyhow::Result;
@@ -7,14 +8,26 @@ use kit_page::Page;
 use crate::report::Report;
 
 /// Draws the report's sections.
-const SECTIONS: &str = include_str!("../page/sections.js");
+const SECTIONS: &str = concat!(
+    include_str!("../page/model.js"),
+    include_str!("../page/selection.js"),
+    include_str!("../page/answer.js"),
+    include_str!("../page/over_time.js"),
+    include_str!("../page/flame.js"),
+    include_str!("../page/on_cpu.js"),
+    include_str!("../page/calls.js"),
+    include_str!("../page/single.js"),
+    include_str!("../page/distributions.js"),
+    include_str!("../page/user_level.js"),
+    include_str!("../page/report.js"),
+);
 
 pub fn page(report: &Report) -> Result<String> {
     let page = Page {
         title: "DeBox report",
         command: "debox report",
         script: SECTIONS,
-        style: "",
+        style: include_str!("../page/style.css"),
     };
     page.compose(report)
 }

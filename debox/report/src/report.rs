@@ -21,6 +21,10 @@ pub struct Report {
     pub headline_is_of_run: bool,
     /// The headline in words, one line each.
     pub headline_text: Vec<String>,
+    /// The headline without idle waits and waits for work. Null if nothing else was seen.
+    pub active: Option<Headline>,
+    /// Its words, one line each.
+    pub active_text: Vec<String>,
     /// All of the threads' time, in calls and between them, as the recorder wrote it. Null: the recording has no
     /// end, or there are several.
     pub account: Option<Totals>,
@@ -105,6 +109,8 @@ pub struct Call {
     /// Not included in `count` and the quantiles. Their time until the end of the recording is in `budget`.
     pub in_flight: u64,
     pub budget: Budget,
+    /// Part of the blocked time in which threads waited for work, which is not in `idle_ns`.
+    pub resting_ns: u64,
     pub median_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
@@ -257,6 +263,11 @@ pub struct Wait {
     pub in_flight: u64,
     pub blocked_ns: u64,
     pub longest_ns: u64,
+    /// Nanoseconds since the recording began: when the first of them began and the last ended.
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Whether the findings leave it out: threads wait there for work, or may do so.
+    pub is_rest: bool,
     pub owner_certainty: Option<String>,
     pub owner_comm: Option<String>,
     pub owner_tid: Option<u32>,
@@ -363,6 +374,8 @@ pub struct Thread {
     pub comm: String,
     pub calls: u64,
     pub budget: Budget,
+    /// Part of the blocked time in which it waited for work, which is not in `idle_ns`.
+    pub resting_ns: u64,
     /// CPU time between its calls. Null: unknown.
     pub user_cpu_ns: Option<u64>,
     /// True if `rest` is `at_rest`.

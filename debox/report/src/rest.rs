@@ -4,7 +4,7 @@
 //! waits for work. It is stuck if nearly all of it is spent in waits for something that is held, and the last of these
 //! waits has not ended. A thread whose waits look like waits for work, but none of them has ended, may be either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use debox_model::rest::{For, Waits, MEAN_MIN_NS};
 
@@ -39,10 +39,14 @@ fn group(wait: &Wait) -> Group {
 }
 
 /// Whether the thread's waits are in rows of the group.
-fn is_of(thread: &Thread, (comm, is_main, tid): &Group) -> bool {
-    match tid {
-        Some(tid) => thread.tid == *tid,
-        None => thread.comm == *comm && (thread.tid == thread.pid) == *is_main,
+fn is_of(thread: &Thread, group: &Group) -> bool {
+    has(group, (thread.pid, thread.tid), &thread.comm)
+}
+
+fn has((comm, is_main, only): &Group, (pid, tid): (u32, u32), name: &str) -> bool {
+    match only {
+        Some(only) => tid == *only,
+        None => name == comm && (tid == pid) == *is_main,
     }
 }
 
@@ -141,6 +145,21 @@ pub fn is_rest(wait: &Wait, threads: &[Thread]) -> bool {
     is_free && of_group.any(is_aside)
 }
 
+/// Threads with waits that the findings leave out.
+pub struct Groups(BTreeSet<Group>);
+
+impl Groups {
+    /// From the waits that are marked.
+    pub fn of(waits: &[Wait]) -> Groups {
+        let waits = waits.iter().filter(|wait| wait.is_rest);
+        Groups(waits.map(group).collect())
+    }
+
+    pub fn have(&self, thread: (u32, u32), name: &str) -> bool {
+        self.0.iter().any(|group| has(group, thread, name))
+    }
+}
+
 /// Waits of such threads that ended, in another place than those where the thread and others of its name rest: a lock
 /// that the program builds from a condition variable looks like this. The longest first.
 pub fn elsewhere<'a>(waits: &'a [Wait], threads: &[Thread]) -> Vec<&'a Wait> {
@@ -186,6 +205,7 @@ mod tests {
                 ..Budget::default()
             },
             user_cpu_ns: None,
+            resting_ns: 0,
             at_rest: false,
             rest: None,
         }
@@ -207,6 +227,9 @@ mod tests {
             in_flight: 0,
             blocked_ns,
             longest_ns: blocked_ns,
+            first_ns: 0,
+            last_ns: blocked_ns,
+            is_rest: false,
             owner_certainty: owner.map(|_| "exact".to_string()),
             owner_comm: owner.map(str::to_string),
             owner_tid: owner.map(|_| 3),

@@ -11,10 +11,11 @@ use debox_history::{Group, History};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng;
 
-use crate::aggregate::{Aggregate, LabelSums, StackKey, ThreadSums, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitKey, WaitSums};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
 use crate::segments::{samples_per_segment, Kind, Segment, SEGMENTS};
+use crate::stacks::StackKey;
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
 use crate::user_level::Measured;
 use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
@@ -330,10 +331,12 @@ impl<'a> Scanner<'a> {
                 idle = idle.saturating_add(ns);
             }
             let since = sleeps.begin[at].min(i64::MAX as u64) as i64;
+            let begin = row.begin.saturating_add(since);
             let timeline = &mut aggregate.calls[row.index].1.timeline;
-            timeline.add(row.begin.saturating_add(since), ns, part, ns);
-            if label == self.futex && class != self.idle && sleeps.owner.get(at) == NONE {
-                let begin = row.begin.saturating_add(since);
+            timeline.add(begin, ns, part, ns);
+            let may_rest =
+                label == self.futex && class != self.idle && sleeps.owner.get(at) == NONE;
+            if may_rest {
                 aggregate.add_rest((pid, tid), begin, ns);
             }
             match self.labels.iter_mut().find(|(known, _)| *known == label) {
@@ -360,8 +363,10 @@ impl<'a> Scanner<'a> {
                 } else {
                     kernel
                 },
+                comm,
+                may_rest: may_rest.then_some((pid, tid)),
             };
-            aggregate.add_stack(key, ns, 1);
+            aggregate.stacks.add(key, begin, ns);
             let key = WaitKey {
                 comm,
                 is_main: pid == tid,
@@ -378,6 +383,8 @@ impl<'a> Scanner<'a> {
                 open: u64::from(sleeps.waker_kind.get(at) == self.not_ended),
                 blocked: ns,
                 longest: ns,
+                first: begin,
+                last: begin.saturating_add(ns.min(i64::MAX as u64) as i64),
                 tid,
                 owner_tid: sleeps.owner_tid(at),
                 waker: Some((sleeps.waker_kind.get(at), sleeps.waker_comm.get(at))),

@@ -38,11 +38,9 @@ pub fn part_of_class(class: &str) -> usize {
     }
 }
 
-const BINS: usize = 512;
-
-/// A timeline with `N` parts.
+/// A timeline with `N` parts and at most `BINS` bins.
 #[derive(Debug, Clone)]
-pub struct Timeline<const N: usize = { PARTS.len() }> {
+pub struct Timeline<const N: usize = { PARTS.len() }, const BINS: usize = 512> {
     /// Nanoseconds since 1970.
     origin: i64,
     /// A bin is `1 << shift` ns wide.
@@ -51,8 +49,8 @@ pub struct Timeline<const N: usize = { PARTS.len() }> {
     bins: Vec<[u64; N]>,
 }
 
-impl<const N: usize> Timeline<N> {
-    pub fn new(origin: i64) -> Timeline<N> {
+impl<const N: usize, const BINS: usize> Timeline<N, BINS> {
+    pub fn new(origin: i64) -> Self {
         Timeline {
             origin,
             shift: 12,
@@ -128,7 +126,7 @@ impl<const N: usize> Timeline<N> {
     }
 
     /// Adds a timeline with the same origin.
-    pub fn merge(&mut self, other: &Timeline<N>) {
+    pub fn merge(&mut self, other: &Self) {
         while self.shift < other.shift {
             self.widen();
         }
@@ -162,7 +160,7 @@ impl<const N: usize> Timeline<N> {
     }
 
     /// An empty timeline with bins of the same width.
-    pub fn like(&self) -> Timeline<N> {
+    pub fn like(&self) -> Self {
         Timeline {
             origin: self.origin,
             shift: self.shift,

@@ -1,13 +1,117 @@
-// What every page has: sections, light and dark colours, and the order in which the page is built.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What every page has: sections, the search, keys, light and dark colours, and the order in which the page is built.
 
 const main = document.getElementById("main");
 const contents = document.getElementById("contents");
 // Colours that distinguish lines.
 const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 
+// What sections are called in the list of sections, if not by their titles.
+const shortTitles = {};
+
 function section(id, title, sentence, ...children) {
-  contents.append(make("a", { href: "#" + id }, title));
-  main.append(make("section", { id }, make("h2", {}, title), sentence ? make("p", {}, sentence) : null, children));
+  contents.append(make("a", { href: "#" + id }, shortTitles[id] || title));
+  const head = make("h2", { id: "of-" + id }, title);
+  const made = make("section", { id, "aria-labelledby": "of-" + id }, head, sentence ? make("p", {}, sentence) : null, children);
+  main.append(made);
+  return made;
+}
+
+// A section of which only the title and `summary` are shown at first.
+function folded(id, title, summary, sentence, ...children) {
+  contents.append(make("a", { href: "#" + id }, shortTitles[id] || title));
+  const details = make("details", { class: "folded" },
+    make("summary", {}, make("h2", { id: "of-" + id }, title), summary ? make("span", { class: "quiet" }, summary) : null),
+    sentence ? make("p", {}, sentence) : null, children);
+  // Plots have no width before they are shown.
+  details.addEventListener("toggle", () => { if (details.open) drawAll(false); });
+  const made = make("section", { id, "aria-labelledby": "of-" + id }, details);
+  main.append(made);
+  return made;
+}
+
+// Shows the element with an id: opens what it is folded into, and the table that has it as a row.
+function openTo(id) {
+  for (const one of tables) if (one.shows(id)) break;
+  const found = document.getElementById(id);
+  if (!found) return;
+  const inside = found.querySelector(":scope > details.folded");
+  if (inside) inside.open = true;
+  for (let at = found.parentElement; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  drawAll(false);
+  found.scrollIntoView({ block: "start" });
+  document.querySelectorAll(".here").forEach((one) => one.classList.remove("here"));
+  if (!found.matches("section")) found.classList.add("here");
+}
+
+// Keys: [key, what it does, function]. Pages add their own.
+const keys = [
+  ["/", "search", () => document.getElementById("search").focus()],
+  ["j", "go to the next section", () => goBy(1)],
+  ["k", "go to the section before", () => goBy(-1)],
+  ["d", "light or dark", () => document.getElementById("theme").click()],
+  ["?", "show these keys", () => document.getElementById("keys").click()],
+];
+// What Escape undoes, the last first, as functions that return whether there was anything.
+const undoes = [];
+
+function goBy(step) {
+  const sections = [...main.querySelectorAll(":scope > section")];
+  // The topmost section whose head is not above the window.
+  const at = sections.findLastIndex((one) => one.getBoundingClientRect().top < 120);
+  const to = sections[Math.max(0, Math.min(sections.length - 1, at + step))];
+  if (!to) return;
+  to.scrollIntoView({ block: "start" });
+  const head = to.querySelector("h2");
+  head.tabIndex = -1;
+  head.focus({ preventScroll: true });
+}
+
+function listen() {
+  const dialog = document.getElementById("help");
+  document.getElementById("keys").addEventListener("click", () => {
+    dialog.querySelector("dl").replaceChildren(...keys.flatMap(([key, what]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, what)]),
+      make("dt", {}, make("kbd", {}, "Esc")), make("dd", {}, "undo the search or the selection"));
+    dialog.showModal();
+  });
+  addEventListener("keydown", (event) => {
+    const writes = event.target.matches("input[type=search], select, textarea");
+    if (event.key === "Escape" && !dialog.open) {
+      if (undoes.findLast((undo) => undo())) event.preventDefault();
+      if (writes) event.target.blur();
+      return;
+    }
+    if (writes || dialog.open || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const found = keys.find(([key]) => key === event.key);
+    if (!found) return;
+    event.preventDefault();
+    found[2]();
+  });
+  const input = document.getElementById("search");
+  input.addEventListener("input", () => search(input.value));
+  undoes.push(() => { const had = wanted !== ""; input.value = ""; if (had) search(""); return had; });
+  addEventListener("hashchange", () => openTo(location.hash.slice(1)));
+  // A link to the place where the page is already changes no address.
+  addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (link && link.getAttribute("href") === location.hash) openTo(location.hash.slice(1));
+  });
+}
+
+// What happens on a search, in addition to the tables.
+const searches = [];
+
+function search(text) {
+  wanted = text.trim().toLowerCase();
+  updateTables();
+  searches.forEach((act) => act(wanted));
+  const rows = tables.reduce((sum, one) => sum + (one.place.isConnected ? Number(one.place.dataset.matches) : 0), 0);
+  document.getElementById("found").textContent = wanted ? `${count(rows)} ${rows === 1 ? "row matches" : "rows match"}` : "";
+  // Folded sections with matches say so.
+  for (const details of main.querySelectorAll("details.folded")) {
+    const here = [...details.querySelectorAll(".table")].reduce((sum, one) => sum + Number(one.dataset.matches), 0);
+    details.classList.toggle("matches", wanted !== "" && here > 0);
+  }
 }
 
 function theme() {
@@ -17,18 +121,38 @@ function theme() {
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     button.textContent = dark ? "Light" : "Dark";
   };
+  const isDark = () => document.documentElement.dataset.theme === "dark";
   set(location.hash === "#dark" || system.matches);
-  button.addEventListener("click", () => { set(document.documentElement.dataset.theme !== "dark"); drawAll(true); });
+  button.addEventListener("click", () => { set(!isDark()); drawAll(true); });
   system.addEventListener("change", () => { set(system.matches); drawAll(true); });
+  // Paper is light.
+  let before = false;
+  addEventListener("beforeprint", () => { before = isDark(); if (before) { set(false); drawAll(true); } });
+  addEventListener("afterprint", () => { if (before) { set(true); drawAll(true); } });
+}
+
+// Marks the section that is being read in the list of sections.
+function follow() {
+  const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      links.forEach((link) => link.removeAttribute("aria-current"));
+      links.get(entry.target.id)?.setAttribute("aria-current", "true");
+    }
+  }, { rootMargin: "-10% 0px -80% 0px" });
+  main.querySelectorAll(":scope > section").forEach((one) => seen.observe(one));
 }
 
 // Draws the sections, and marks the page as complete.
 function start(sections) {
   theme();
+  listen();
   sections.forEach((draw) => draw());
   drawAll(true);
+  follow();
   // A finding's row does not exist before this point.
-  if (location.hash.length > 1 && document.getElementById(location.hash.slice(1))) document.getElementById(location.hash.slice(1)).scrollIntoView();
+  if (location.hash.length > 1) openTo(location.hash.slice(1));
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => drawAll(false), 150); });
   document.documentElement.dataset.done = "yes";

@@ -1,76 +1,5 @@
-// Numbers for people, elements, and the plots. Nothing here depends on the report.
-
-// For tests, and for finding out why a plot is missing.
-for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"]) {
-  addEventListener(kind, (event) => {
-    document.documentElement.dataset.error = `${kind}: ${event.message || event.reason || event.violatedDirective}`;
-  });
-}
-
-const data = JSON.parse(document.getElementById("data").textContent);
-
-function time(ns) {
-  if (ns === 0) return "0";
-  const units = [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]];
-  const sign = ns < 0 ? "-" : "";
-  const size = Math.abs(ns);
-  for (const [unit, length] of units) {
-    const value = size / length;
-    if (value >= 999.5 && unit !== "s") continue;
-    if (unit === "ns") return sign + Math.round(value) + " ns";
-    const decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-    const text = decimals ? value.toFixed(decimals) : Math.round(value).toLocaleString("en");
-    return `${sign}${text} ${unit}`;
-  }
-}
-
-const count = (n) => n.toLocaleString("en");
-const percent = (part) => (100 * part).toFixed(part < 0.0995 ? 1 : 0) + " %";
-
-// For axes: without insignificant digits.
-function tick(ns) {
-  return time(ns).replace(/(\.\d*?)0+ /, "$1 ").replace(/\. /, " ");
-}
-
-function make(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  for (const child of children.flat(Infinity)) {
-    if (child !== null && child !== undefined) element.append(child);
-  }
-  return element;
-}
-
-// The same as the anchors that findings name.
-const anchor = (section, name) => `${section}-${String(name).replace(/[^A-Za-z0-9]/gu, "-")}`;
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-// `columns`: [head, function that returns a cell's content, "n" for numbers, "long" for text].
-function table(columns, rows, options = {}) {
-  const head = make("tr", {}, columns.map(([name, , kind]) =>
-    make("th", { scope: "col", class: kind === "n" ? "n" : null }, name)));
-  const body = rows.map((row, index) =>
-    make("tr", { id: options.id ? options.id(row, index) : null },
-      columns.map(([, cell, kind], at) => at === 0
-        ? make("th", { scope: "row", class: kind }, cell(row, index))
-        : make("td", { class: kind }, cell(row, index)))));
-  return make("div", { class: "scroll" },
-    make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
-}
-
-// A table that is built when it is opened.
-function later(summary, build) {
-  const details = make("details", {}, make("summary", {}, summary));
-  details.addEventListener("toggle", () => {
-    if (details.open && details.childElementCount === 1) details.append(build());
-  });
-  return details;
-}
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Plots. Nothing here depends on the report.
 
 // Plots are redrawn when the colours or the width change. `draw` gets the element and its width.
 const drawings = [];
@@ -83,17 +12,22 @@ function plot(draw, attributes = {}) {
 }
 
 function drawAll(force) {
-  drawn = 0;
   for (const drawing of drawings) {
     const width = drawing.place.clientWidth;
     if (width > 0 && (force || width !== drawing.width)) {
       if (drawing.undo) drawing.undo();
+      drawing.undo = null;
       drawing.place.replaceChildren();
       drawing.width = width;
       drawing.undo = drawing.draw(drawing.place, width) || null;
     }
-    if (drawing.place.querySelector("canvas, svg g")) drawn += 1;
   }
+  countDrawn();
+}
+
+// How many of the plots are drawn; those of folded sections are not.
+function countDrawn() {
+  drawn = drawings.filter((drawing) => drawing.place.querySelector("canvas, svg g, .empty")).length;
   document.documentElement.dataset.plots = `${drawn}/${drawings.length}`;
 }
 
@@ -101,9 +35,13 @@ function redraw(place) {
   for (const drawing of drawings) {
     if (drawing.place !== place) continue;
     if (drawing.undo) drawing.undo();
+    drawing.undo = null;
     place.replaceChildren();
-    drawing.undo = drawing.draw(place, place.clientWidth) || null;
+    drawing.width = place.clientWidth;
+    // A folded plot is drawn when it is shown.
+    if (drawing.width > 0) drawing.undo = drawing.draw(place, drawing.width) || null;
   }
+  countDrawn();
 }
 
 function axis(label, values, more = {}) {
@@ -143,14 +81,15 @@ function legend(names, colours, shown, changed) {
   return make("div", { class: "legend" }, names.map((name, index) => {
     const box = make("input", { type: "checkbox" });
     box.checked = shown[index];
-    box.addEventListener("change", () => { shown[index] = box.checked; changed(); });
+    box.addEventListener("change", () => { shown[index] = box.checked; changed(name, box.checked); });
     return make("label", {}, box,
       make("span", { class: "swatch", style: `background: var(${colours[index]})` }), name);
   }));
 }
 
-// Areas on top of each other; `series`: [{name, colour, values}], bottom first.
-function stacked(place, width, xs, series, axes, read) {
+// Areas on top of each other; `series`: [{name, colour, values}], bottom first. `selection`: `range()` is the selected
+// part of the x axis, `choose(from, to)` is called when a part is dragged over, and `made` gets the drawing.
+function stacked(place, width, xs, series, axes, read, selection = null) {
   const sums = [];
   let below = new Array(xs.length).fill(0);
   for (const one of series) {
@@ -159,8 +98,8 @@ function stacked(place, width, xs, series, axes, read) {
   }
   const step = uPlot.paths.stepped({ align: 1 });
   const options = {
-    width, height: Math.max(220, Math.min(320, width * 0.5)),
-    legend: { show: false }, cursor: { drag: { x: true, y: false } },
+    width, height: Math.max(220, Math.min(300, width * 0.5)),
+    legend: { show: false }, cursor: { drag: { x: true, y: false, setScale: !selection } },
     scales: { x: { time: false }, y: { range: (u, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
     axes,
     series: [{}, ...series.map((one) => ({
@@ -168,10 +107,41 @@ function stacked(place, width, xs, series, axes, read) {
       points: { show: false },
     }))],
     bands: series.slice(1).map((one, at) => ({ series: [at + 2, at + 1], fill: colour(one.colour) })),
-    hooks: { setCursor: [(u) => read(u.cursor.idx)] },
+    hooks: { setCursor: [(u) => read(u.cursor.idx)], ...(selection ? selecting(selection) : {}) },
   };
   const drawing = new uPlot(options, [xs, ...sums], place);
+  if (selection) selection.made(drawing);
   return () => drawing.destroy();
+}
+
+// Hooks of a plot in which a part of the x axis can be selected. What is not selected is dimmed.
+function selecting({ range, choose }) {
+  return {
+    setSelect: [(u) => {
+      if (u.select.width < 3) return;
+      const [from, to] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+      u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      // The plot is drawn again, which must not happen inside of its own event.
+      setTimeout(() => choose(from, to), 0);
+    }],
+    draw: [(u) => {
+      const chosen = range();
+      if (!chosen) return;
+      const { left, top, width, height } = u.bbox;
+      const at = (value) => Math.max(left, Math.min(left + width, u.valToPos(value, "x", true)));
+      const [from, to] = chosen.map(at);
+      u.ctx.save();
+      u.ctx.fillStyle = colour("--ground");
+      u.ctx.globalAlpha = 0.72;
+      u.ctx.fillRect(left, top, from - left, height);
+      u.ctx.fillRect(to, top, left + width - to, height);
+      u.ctx.globalAlpha = 1;
+      u.ctx.strokeStyle = colour("--link");
+      u.ctx.lineWidth = 2 * devicePixelRatio;
+      u.ctx.strokeRect(from, top, to - from, height);
+      u.ctx.restore();
+    }],
+  };
 }
 
 // Lines over a logarithmic axis of time; `series`: [{colour, dash, points: [[x, y]]}].

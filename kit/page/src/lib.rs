@@ -8,12 +8,16 @@ use std::fmt::Write;
 
 use anyhow::{bail, Context, Result};
 
+#[cfg(test)]
+mod palette;
 mod shown;
 
 const TEMPLATE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/style.css");
 /// Scripts that every page includes.
 const COMMON: &[&str] = &[
+    include_str!("../page/elements.js"),
+    include_str!("../page/tables.js"),
     include_str!("../page/plots.js"),
     include_str!("../page/frame.js"),
 ];
@@ -32,7 +36,7 @@ pub struct Page<'a> {
     pub title: &'a str,
     /// The command that shows the same in a terminal.
     pub command: &'a str,
-    /// Draws the sections with the functions of `page/plots.js` and `page/frame.js`, and calls `start`.
+    /// Draws the sections with the functions of `page/*.js`, and calls `start`.
     pub script: &'a str,
     /// Styles in addition to the common style sheet.
     pub style: &'a str,

@@ -44,11 +44,22 @@ function between(bounds, unit) {
   return `${low === null ? "?" : inUnit(low, unit)} to ${high === null ? "?" : inUnit(high, unit)}`;
 }
 
-// Shows the findings and the caveats.
+// The answer when there is no finding: the latency of the slowest run.
+function inOneSentence() {
+  const slowest = [...runs].sort((a, b) => b.percentiles.p99 - a.percentiles.p99)[0];
+  const of = (key) => inUnit(slowest.percentiles[key], slowest.unit);
+  return `${several ? `${capital(label(slowest))}: half` : "Half"} of ${count(slowest.requests)} requests took up to ${of("p50")}, ` +
+    `99 % up to ${of("p99")}, the slowest ${inUnit(slowest.latency.max, slowest.unit)}.`;
+}
+
+// Shows the most important finding as the answer, then the others and the caveats.
 function tell(findings, caveats) {
-  if (findings.length) {
-    section("findings", "Findings", null, make("ol", { class: "findings" }, findings.map((finding) =>
-      make("li", {}, finding.text + " ", make("a", { href: "#" + finding.evidence }, "Show")))));
+  const show = (finding) => [finding.text + " ", make("a", { href: "#" + finding.evidence, "aria-label": `Show the evidence: ${finding.evidence}` }, "Show")];
+  const [first, ...others] = findings;
+  const says = first ? show(first) : runs.length ? inOneSentence() : null;
+  if (says) {
+    section("findings", "What stands out", null, make("p", { class: "says" }, says),
+      others.length ? make("ol", { class: "findings" }, others.map((finding) => make("li", {}, show(finding)))) : null);
   }
   if (caveats.length) {
     section("missing", "What is missing or uncertain", null, make("ul", { class: "caveats" }, caveats.map((text) => make("li", {}, text))));
@@ -79,7 +90,7 @@ function latencies() {
   section("latency", "Latency", [...new Set(runs.map((run) => FROM[run.latency_from]))].join(" ") +
     (unit === "ns" ? "" : " The file does not say what unit its latencies are in."),
     several ? legend(runs.map(label), runs.map((run, index) => tint(index)), shown, () => redraw(place)) : null,
-    same ? [place, out] : make("p", { class: "mark" }, "The files are not in the same unit, so that there is no plot of them together."),
+    same ? [place, out] : make("p", { class: "mark" }, "The files are not in the same unit, so there is no plot of them together."),
     table([
       ["run", (run) => several ? label(run) : run.name], ["requests", (run) => count(run.requests), "n"], ["failed", (run) => count(failures(run)), "n"],
       ...PERCENTS.map(([key, name]) => [name, (run) => inUnit(run.percentiles[key], run.unit), "n"]),

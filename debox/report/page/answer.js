@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The answer: one sentence, one bar of the time by cause, and the longest waits.
+
+function heading() {
+  const named = recording.processes.map((one) => one.title || one.command.join(" ")).filter(Boolean);
+  const running = named.length > 1 ? `${named[0]} and ${count(named.length - 1)} more ${named.length === 2 ? "process" : "processes"}` : named[0];
+  const title = commands.length ? commands.join("; ") : running || "a running process";
+  document.getElementById("title").textContent = title.length > 160 ? title.slice(0, 160) + " …" : title;
+  document.title = "DeBox report: " + title.slice(0, 80);
+  const begin = new Date(recording.begin_ns / 1e6);
+  document.getElementById("facts").textContent =
+    `${count(recording.calls)} calls of ${count(recording.threads)} threads in ${time(recording.span_ns)}, ` +
+    `from ${isNaN(begin) ? "an unknown time" : begin.toISOString().replace("T", " ").slice(0, 19) + " UTC"}; ` +
+    `${recording.hosts.join(", ")}, Linux ${recording.kernels.join(", ")}, ${recording.cpus} CPUs.`;
+}
+
+// The causes of the time that was not idle. Small ones are one part.
+function causes() {
+  const sums = new Map();
+  for (const share of data.active.shares) {
+    const known = sums.get(share.cause);
+    if (known) known.ns += share.ns;
+    else sums.set(share.cause, { cause: share.cause, tint: tintOf(share.cause, share.class), ns: share.ns });
+  }
+  const all = [...sums.values()].sort((a, b) => b.ns - a.ns);
+  const large = all.filter((one, at) => at < 8 && one.ns >= data.active.of_ns * 0.005);
+  const rest = all.slice(large.length);
+  const ns = rest.reduce((sum, one) => sum + one.ns, 0);
+  return ns > 0 ? [...large, { cause: null, name: `${rest.length} more`, tint: "--c6", ns }] : large;
+}
+
+function causeBar() {
+  const { of_ns, idle_ns } = data.active;
+  const parts = causes();
+  const place = make("div", { class: "answer-bar" });
+  const list = make("ul", { class: "causes", "aria-label": "Causes" });
+  const draw = () => {
+    const whole = of_ns + (withIdle ? idle_ns : 0);
+    const shown = withIdle && idle_ns > 0 ? [...parts, { cause: null, name: "idle or waiting for work", tint: "--idle", ns: idle_ns }] : parts;
+    const name = (one) => one.name || causeName(one.cause);
+    place.replaceChildren(make("div", { class: "stack", role: "img",
+      "aria-label": `Of ${time(whole)}: ` + shown.map((one) => `${name(one)} ${percent(one.ns / whole)}`).join(", ") },
+      shown.map((one) => make("i", { title: `${name(one)}: ${time(one.ns)}, ${percent(one.ns / whole)}`,
+        class: chosen.cause !== null && chosen.cause !== one.cause ? "dim" : null,
+        style: `width: ${100 * one.ns / whole}%; background: var(${one.tint})` }))));
+    list.replaceChildren(...shown.map((one) => {
+      const content = [swatch(one.tint), make("b", {}, percent(one.ns / whole)), ` ${name(one)} `, make("span", { class: "quiet" }, time(one.ns))];
+      return make("li", {}, one.cause === null ? content
+        : make("button", { type: "button", "aria-pressed": String(chosen.cause === one.cause), title: "Show only this cause", onclick: () => choose({ cause: one.cause }) }, content));
+    }));
+  };
+  reactions.push(draw);
+  draw();
+  return [place, list];
+}
+
+// Waits of one kind, from one place, for one owner: threads of a pool are one card.
+function worstWaits() {
+  const groups = new Map();
+  const told = new Set(data.active ? data.active.shares.map((share) => share.cause) : []);
+  data.waits.forEach((wait) => {
+    if (wait.class === "idle" || wait.is_rest || !told.has(wait.label)) return;
+    const key = [wait.call, wait.label, wait.caller, wait.owner_comm].join("\n");
+    const group = groups.get(key) || { call: wait.call, cause: wait.label, caller: wait.caller, ns: 0, count: 0, longest: wait, open: 0, rows: [] };
+    group.ns += wait.blocked_ns;
+    group.count += wait.count;
+    group.open += wait.in_flight;
+    group.rows.push(wait);
+    if (wait.longest_ns > group.longest.longest_ns) group.longest = wait;
+    groups.set(key, group);
+  });
+  const all = [...groups.values()];
+  const cpu = data.active && data.active.shares.find((share) => share.cause === "waiting for a CPU");
+  if (cpu) all.push({ cause: cpu.cause, ns: cpu.ns, owner: cpu.owner });
+  const least = data.active ? data.active.of_ns * 0.01 : 0;
+  return all.filter((one) => one.ns >= least && one.ns > 0).sort((a, b) => b.ns - a.ns).slice(0, 3);
+}
+
+const fact = (name, value) => value ? [make("dt", {}, name), make("dd", {}, value)] : [];
+
+function card(title, size, facts, stack, pick) {
+  return make("article", { class: "card" }, make("h4", {}, title), size ? make("p", { class: "size" }, size) : null,
+    make("dl", {}, facts),
+    stack.length ? make("details", {}, make("summary", {}, `Stack of ${stack.length} functions`), make("pre", {}, stack.join("\n"))) : null,
+    pick ? make("button", { type: "button", class: "only", onclick: () => choose(pick) }, "Show only this") : null);
+}
+
+function sleepCard(group) {
+  const wait = group.longest;
+  const threads = [...new Set(group.rows.map((row) => row.comm))].join(", ");
+  const several = group.rows.length > 1 || wait.many_threads;
+  const resources = new Set(group.rows.map((row) => row.resource));
+  const place = group.call === "(user)" ? "between calls" : `in ${group.call}`;
+  return card(group.cause === group.call ? `Waiting in ${group.call}` : `${capital(group.cause)} ${place}`,
+    [make("b", {}, time(group.ns)), ` ${percent(group.ns / data.active.of_ns)}; ${count(group.count)} ${group.count === 1 ? "time" : "times"}, longest ${time(wait.longest_ns)}` +
+      (group.open ? `; ${count(group.open)} had not ended` : "")],
+    [fact("Waiting", several ? `${threads} (several threads)` : threadName(wait.comm, wait.tid, wait.is_main) + (wait.is_main ? ", main thread" : "")),
+      fact("For", resources.size > 1 ? `${resources.size} different ones, such as ${wait.resource}` : wait.resource),
+      fact("Held by", ownerWords(wait) || (wait.class === "lock" ? "not known" : "")), fact("Ended by", wait.in_flight && wait.count === wait.in_flight ? "" : wait.waker),
+      fact("Called from", group.caller)],
+    longestStack(group.call, group.cause, group.caller), { call: group.call, cause: group.cause });
+}
+
+function cpuCard(one) {
+  const off = (call) => call.budget.runqueue_ns + call.budget.preempted_ns;
+  const most = [...data.calls, ...(data.between_calls ? [data.between_calls] : [])].sort((a, b) => off(b) - off(a))[0];
+  const owners = data.cpu_waits ? data.cpu_waits.owners.slice(0, 3).map((owner) => `${cpuOwnerWords(owner)} ${time(owner.ns)}`).join("; ") : "";
+  return card("Waiting for a CPU", [make("b", {}, time(one.ns)), ` ${percent(one.ns / data.active.of_ns)}; ${recording.cpus} CPUs`],
+    [fact("Had the CPU", one.owner ? `${one.owner}${owners ? `: ${owners}` : ""}` : owners || "not known"),
+      fact("Most of it", most && off(most) > 0 ? `${most.name === "(user)" ? "between calls" : `in ${most.name}`}, ${time(off(most))}` : "")],
+    [], { cause: one.cause });
+}
+
+function deadlockCard(wait) {
+  const open = data.in_flight.find((call) => call.tid === wait.tid);
+  return card(`${wait.comm} (${wait.tid}) waits for ${wait.lock} ${wait.name || ""}`, open ? [make("b", {}, time(open.budget.wall_ns)), " and had not got it"] : null,
+    [fact("Held by", wait.holder), fact("Called from", wait.caller)], wait.frames, { thread: wait.comm });
+}
+
+// What the answer is about, and what it leaves out.
+function told(aside) {
+  const { shares, of_ns } = data.active;
+  const counted = new Set(shares.map((share) => share.cause));
+  const children = data.matrix.labels.filter((label) => ["child process", "vfork child"].includes(label.label) && !counted.has(label.label));
+  const waited = children.reduce((sum, label) => sum + label.blocked_ns, 0);
+  const other = data.headline_text[0];
+  return [`This is about ${time(of_ns)} in which threads worked or were held up${data.headline_is_of_run ? "" : ", in calls only"}.`,
+    aside > 0 ? `${time(aside)} more were idle waits, or looked like waits for work; ${withIdle ? "they are the grey part" : "they are folded away"}.` : "",
+    waited > 0 ? `Waits of parents for their children (${time(waited)}) are not counted: what the children did is.` : "",
+    aside > 0 && other && other !== data.active_text[0] ? `With idle waits: ${other}.` : ""].filter(Boolean).join(" ");
+}
+
+function answer() {
+  const dead = data.deadlocks[0];
+  const finding = data.findings.find((one) => one.kind === "deadlock");
+  const says = dead && finding ? finding.text.split(": ").slice(0, 2).join(": ") + "."
+    : data.active_text.length ? capital(data.active_text[0]) + "."
+    : data.headline_text.length ? capital(data.headline_text[0]) + "." : "The recording shows no time of any thread.";
+  const aside = data.active ? data.active.idle_ns : 0;
+  const cards = dead
+    ? dead.waits.slice(0, 3).map((wait, at) => { const next = dead.waits[(at + 1) % dead.waits.length]; return deadlockCard({ ...wait, holder: `${next.comm} (${next.tid})` }); })
+    : worstWaits().map((one) => one.call ? sleepCard(one) : cpuCard(one));
+  const about = make("p", { class: "quiet" });
+  const tell = () => { about.textContent = data.active ? told(aside) : ""; };
+  reactions.push(tell);
+  tell();
+  section("answer", "Where the time went", null,
+    make("p", { class: "says" }, says),
+    data.active ? about : null,
+    data.active ? causeBar() : null,
+    cards.length ? [make("h3", { class: "cards-of" }, dead ? "Who waits for whom" : cards.length > 1 ? "The longest waits" : "The longest wait"), make("div", { class: "cards" }, cards)]
+      : make("p", { class: "quiet" }, "No wait took a hundredth of that time."));
+}
+
+function findings() {
+  const rows = data.findings.map((finding) => make("li", {}, finding.text + " ", make("a", { href: "#" + finding.evidence, "aria-label": `Show the evidence: ${finding.evidence}` }, "Show")));
+  const first = rows.slice(0, 5);
+  const rest = rows.slice(5);
+  const more = make("button", { type: "button", class: "more", "aria-expanded": "false", onclick: () => {
+    const open = more.getAttribute("aria-expanded") === "false";
+    more.setAttribute("aria-expanded", String(open));
+    more.textContent = open ? "Show 5 findings" : `Show all ${rows.length} findings`;
+    rest.forEach((row) => { row.hidden = !open; });
+  } }, `Show all ${rows.length} findings`);
+  rest.forEach((row) => { row.hidden = true; });
+  section("findings", "Findings", null, make("ol", { class: "findings" }, rows), rest.length ? more : null);
+  section("missing", "What is missing or uncertain", null, make("ul", { class: "caveats" }, data.caveats.map((text) => make("li", {}, text))));
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the sections share: parts of the time and their colours, and what counts as idle.
+
+const recording = data.recording;
+const leftOut = (one) => one.budget.idle_ns + one.resting_ns;
+// Time without idle waits and waits for work, as the findings count it.
+const active = (one) => Math.max(0, one.budget.wall_ns - leftOut(one));
+const PARTS = [
+  ["on the CPU", "--cpu", (one) => one.budget.cpu_ns], ["interrupts", "--irq", (one) => one.budget.irq_ns || 0],
+  ["waiting for a CPU", "--runqueue", (one) => one.budget.runqueue_ns], ["pushed off a CPU", "--preempted", (one) => one.budget.preempted_ns],
+  ["blocked", "--disk", (one) => Math.max(0, one.budget.blocked_ns - leftOut(one))],
+];
+// Names come from outside, and `constructor` is one: these tables have nothing but what is in them.
+const only = (entries) => Object.assign(Object.create(null), entries);
+const CLASSES = only({
+  "cpu in calls": "--cpu", "interrupts": "--irq", "waiting for a CPU": "--runqueue", "preempted": "--preempted",
+  "blocked: disk": "--disk", "blocked: lock": "--lock", "blocked: memory": "--memory",
+  "blocked: network": "--network", "blocked: process": "--process", "blocked: cpu": "--c7",
+  "blocked: other": "--other", "blocked: not listed": "--c6", "blocked: idle": "--idle",
+});
+// Causes of the headline that are not labels of sleeps: their names, colours, and parts of the time line.
+const CAUSES = only({
+  "user CPU": ["computing in the program", "--c2", []], "kernel CPU": ["computing in the kernel", "--cpu", ["cpu in calls"]],
+  "waiting for a CPU": ["waiting for a CPU", "--runqueue", ["waiting for a CPU", "preempted"]],
+  "CPU quota": ["throttled by a CPU quota", "--preempted", ["waiting for a CPU", "preempted"]],
+  "interrupts": ["interrupts", "--irq", ["interrupts"]], "outside": ["on the way to calls and back", "--c7", []],
+  "asleep": ["asleep, reason unknown", "--other", ["blocked: not listed"]],
+});
+const classOf = new Map(data.matrix.labels.map((label) => [label.label, label.class]));
+const causeName = (cause) => CAUSES[cause] ? CAUSES[cause][0] : cause;
+const tintOf = (cause, of) => CAUSES[cause] ? CAUSES[cause][1] : CLASSES["blocked: " + (of || classOf.get(cause))] || "--other";
+const isIdle = (label) => classOf.get(label) === "idle";
+// A function is the same regardless of the offset and the line.
+const functionOf = (frame) => frame.replace(/\+0x[0-9a-f]+/, "").replace(/ \([^()]*:\d+\)$/, "");
+const commands = recording.commands.map((words) => words.join(" ")).filter(Boolean);
+
+// What processes are called on their command lines: programs such as PostgreSQL say there what each is for.
+const commandsOf = new Map(recording.processes.map((one) => [one.pid, one.title || one.command.join(" ")]));
+function processName(pid) {
+  const words = commandsOf.get(pid) || "";
+  return words.length > 60 ? words.slice(0, 60) + " …" : words;
+}
+// The name of a thread, with that of its process if it is the first thread of one of several.
+const threadName = (comm, tid, isMain) =>
+  `${comm} (${tid}${isMain && commandsOf.size > 1 && processName(tid) ? `: ${processName(tid)}` : ""})`;
+
+// The parts of one budget as a bar.
+function bars(one, widest) {
+  return make("div", { class: "stack", role: "img", "aria-label": PARTS.map(([name, , of]) => `${name} ${time(of(one))}`).join(", ") },
+    PARTS.map(([name, tint, of]) => {
+      const part = of(one);
+      return part > 0 ? make("i", { title: `${name}: ${time(part)}`, style: `width: ${100 * part / widest}%; background: var(${tint})` }) : null;
+    }));
+}
+
+const partsLegend = () => make("div", { class: "legend" }, PARTS.map(([name, tint]) => make("span", {}, swatch(tint), " ", name)));
+const swatch = (tint) => make("span", { class: "swatch", style: `background: var(${tint})` });
+
+function ownerWords(wait) {
+  if (!wait.owner_certainty) return "";
+  if (!wait.owner_comm) return "not known";
+  const who = wait.many_owners || wait.owner_tid === null ? `${wait.owner_comm} (several)` : `${wait.owner_comm} (${wait.owner_tid})`;
+  return [who, wait.owner_certainty === "exact" ? null : wait.owner_certainty, wait.owner_doing].filter(Boolean).join(", ");
+}
+
+// Only the largest owner of each call is known.
+function cpuOwnerWords(owner) {
+  const process = `${owner.comm} (${owner.pid})`;
+  const group = data.cpu_waits.group;
+  switch (owner.kind) {
+    case "task": return process;
+    case "own": return `${process}, the waiting process itself`;
+    case "kernel": return `${process} of the kernel`;
+    case "idle": return "no task: the CPU was idle";
+    case "quota": return `no task: ${group ? `the control group ${group}` : "a control group"} had used up its quota`;
+    case "hidden": return "tasks of other users";
+    case "stolen": return "no task: the hypervisor had the CPU";
+    case "many": return "further processes";
+    default: return "not known";
+  }
+}
