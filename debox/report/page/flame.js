@@ -122,14 +122,14 @@ function pickFrame(frame) {
 }
 
 function flame() {
-  const { names, roots, pruned_frames } = sleepsGraph;
+  const { roots, pruned_frames } = sleepsGraph;
   if (!roots.length) return;
   const out = make("div", { class: "readout", role: "status" });
   const note = make("p", { class: "quiet" });
   const words = (ns, all) => `${time(ns)}, ${percent(ns / Math.max(all, 1))}`;
   const tree = () => {
     const [root, untimed] = sleepTree();
-    note.textContent = (pruned_frames ? `${count(pruned_frames)} frames that are too small to be seen are left out; the frames above have their time. ` : "") +
+    note.textContent = `${time(root.value)} of sleeps ${!isNarrowed() ? "" : "fit what is selected and "}are in the graph. ` + (pruned_frames ? `${count(pruned_frames)} frames that are too small to be seen are left out; the frames above have their time. ` : "") +
       (untimed ? `${time(untimed)} of short sleeps are not in the graph: when they were is not recorded.` : "");
     return root;
   };
@@ -149,11 +149,13 @@ function flame() {
     }));
     redraw(place);
   };
-  section("flame", "Where they slept: off-CPU flame graph",
-    "From the top: the program's stack, the call, the label of the wait, the kernel's stack. A frame is as wide " +
-    "as the time that was slept below it. Click a frame to see only what contains it, here and everywhere.",
-    make("div", { class: "legend" }, Object.entries(KINDS).map(([name, tint]) => make("span", {}, swatch(tint), " ", name))),
-    unfilteredByCpu(), place, out, note, rows);
+  const text = "From the top: the program's stack, the call, the label of the wait, the kernel's stack. A frame is as wide " +
+    "as the time that was slept below it. Click a frame to see only what contains it, here and everywhere.";
+  const parts = [make("div", { class: "legend" }, Object.entries(KINDS).map(([name, tint]) => make("span", {}, swatch(tint), " ", name))),
+    unfilteredByCpu(), place, out, note, rows];
+  const title = "Where they slept: off-CPU flame graph";
+  if (onCpuFirst && slept_ns < 0.01 * data.active.of_ns) folded("flame", title, `only ${time(slept_ns)} of sleeps that were not idle`, text, parts);
+  else section("flame", title, text, parts);
   reactions.push(show);
   show();
 }
@@ -163,7 +165,11 @@ function unfilteredByCpu() {
   const note = make("p", { class: "quiet note", hidden: true });
   reactions.push(() => {
     note.hidden = chosen.cause === null || isLabel(chosen.cause);
-    note.textContent = note.hidden ? "" : `${capital(causeName(chosen.cause))} is no sleep: the graph shows all sleeps.`;
+    if (note.hidden) return;
+    const where = { "user CPU": ["on-cpu", "On-CPU flame graph"], "kernel CPU": ["on-cpu", "On-CPU flame graph"],
+      "waiting for a CPU": ["cpu-waits", "Who had the CPU"] }[chosen.cause];
+    note.replaceChildren(`${capital(causeName(chosen.cause))} is no sleep: this graph shows all sleeps. `,
+      where && document.getElementById(where[0]) ? make("a", { href: "#" + where[0] }, where[1]) : "");
   });
   return note;
 }

@@ -44,6 +44,13 @@ function processName(pid) {
 const threadName = (comm, tid, isMain) =>
   `${comm} (${tid}${isMain && commandsOf.size > 1 && processName(tid) ? `: ${processName(tid)}` : ""})`;
 
+// Where most of the time is decides which flame graph comes first.
+const shares = data.active ? data.active.shares : [];
+const sumOf = (some) => some.reduce((sum, share) => sum + share.ns, 0);
+const slept_ns = sumOf(shares.filter((share) => share.class !== null));
+const computed_ns = sumOf(shares.filter((share) => share.cause === "user CPU" || share.cause === "kernel CPU"));
+const onCpuFirst = Boolean(data.samples && data.samples.total) && computed_ns > slept_ns;
+
 // The parts of one budget as a bar.
 function bars(one, widest) {
   return make("div", { class: "stack", role: "img", "aria-label": PARTS.map(([name, , of]) => `${name} ${time(of(one))}`).join(", ") },

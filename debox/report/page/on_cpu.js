@@ -38,7 +38,9 @@ function onCpu() {
   const left = [[samples.in_further_stacks, "have stacks that are not in the graph"], [samples.in_interrupts, "were in interrupts and are left out"], [samples.lost, "were lost"]]
     .filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
   const most = samples.functions[0];
-  folded("on-cpu", "Where they computed: on-CPU flame graph",
+  const title = "Where they computed: on-CPU flame graph";
+  const draw = onCpuFirst ? (id, title, summary, ...rest) => section(id, title, ...rest) : folded;
+  draw("on-cpu", title,
     `${count(samples.total)} samples${most ? `; most in ${most.function}: ${percent(most.samples / samples.total)}` : ""}`,
     `Samples, ${rate} in a second of each CPU. From the top: the program's stack, ` +
     "and the call if the sample was inside one. A frame is as wide as the number of samples below it.",

@@ -7,4 +7,4 @@ Object.assign(shortTitles, {
   "matrix": "Waits by call", "latency": "Latencies", "user-level": "Program against kernel", "trends": "Growth",
 });
 listenToSelection();
-start([heading, answer, findings, against, overTime, flame, calls, waits, inFlight, slowest, onCpu, cpuWaits, matrix, latencies, userLevel, trends, threads]);
+start([heading, answer, findings, against, overTime, ...(onCpuFirst ? [onCpu, flame] : [flame]), calls, waits, inFlight, slowest, ...(onCpuFirst ? [] : [onCpu]), cpuWaits, matrix, latencies, userLevel, trends, threads]);

@@ -44,7 +44,7 @@ function between(bounds, unit) {
   return `${low === null ? "?" : inUnit(low, unit)} to ${high === null ? "?" : inUnit(high, unit)}`;
 }
 
-// The answer when there is no finding: the latency of the slowest run.
+// The answer: the latency of the slowest run.
 function inOneSentence() {
   const slowest = [...runs].sort((a, b) => b.percentiles.p99 - a.percentiles.p99)[0];
   const of = (key) => inUnit(slowest.percentiles[key], slowest.unit);
@@ -52,11 +52,11 @@ function inOneSentence() {
     `99 % up to ${of("p99")}, the slowest ${inUnit(slowest.latency.max, slowest.unit)}.`;
 }
 
-// Shows the most important finding as the answer, then the others and the caveats.
+// Shows the answer, the findings and the caveats. The page of a study begins with its first finding.
 function tell(findings, caveats) {
   const show = (finding) => [finding.text + " ", make("a", { href: "#" + finding.evidence, "aria-label": `Show the evidence: ${finding.evidence}` }, "Show")];
-  const [first, ...others] = findings;
-  const says = first ? show(first) : runs.length ? inOneSentence() : null;
+  const says = runs.length ? inOneSentence() : findings.length ? show(findings[0]) : null;
+  const others = runs.length ? findings : findings.slice(1);
   if (says) {
     section("findings", "What stands out", null, make("p", { class: "says" }, says),
       others.length ? make("ol", { class: "findings" }, others.map((finding) => make("li", {}, show(finding)))) : null);
