@@ -17,7 +17,7 @@ function calls() {
       ["median", (c) => time(c.median_ns), "n", (c) => c.median_ns], ["99 %", (c) => time(c.p99_ns), "n", (c) => c.p99_ns],
       ["longest", (c) => time(c.max_ns), "n", (c) => c.max_ns], ["slept", (c) => count(c.slept), "n", (c) => c.slept],
       ["faults", (c) => count(c.faults_minor + c.faults_major), "n", (c) => c.faults_minor + c.faults_major],
-      ["errors", (c) => c.errors.slice(0, 3).map(([e, n]) => `${e} ${count(n)}`).join(", "), "", (c) => c.errors.reduce((sum, [, n]) => sum + n, 0)],
+      ["errors", (c) => c.errors.slice(0, 3).map(([e, n]) => `${e} ${count(n)}`).join(", "), "short", (c) => c.errors.reduce((sum, [, n]) => sum + n, 0)],
     ], rows, { id: (c) => anchor("call", c.name), caption: "Calls by time", pick: (c) => choose({ call: c.name }),
       shows: (c) => chosen.call === null || c.name === chosen.call }),
     data.between_calls ? make("p", {}, `Between calls, threads were off the CPU ${count(data.between_calls.count)} times: ` +

@@ -3,6 +3,8 @@
 
 const seconds = (ns) => ns / 1e9;
 const idlePart = "blocked: idle";
+// So many of the slowest calls are marked.
+const MARKS = 10;
 
 // Series from the time line's own bins: all calls, or one of those that have a line of their own.
 function seriesOfCalls() {
@@ -72,7 +74,8 @@ function overTime() {
     const undo = stacked(place, width, shown.xs, visible(),
       [axis("seconds since the first record", null, { size: 34 }), axis("threads", null, { size: 56 })], read,
       { range: () => chosen.from === null ? null : [seconds(chosen.from), seconds(chosen.to)],
-        choose: (from, to) => chooseTime(Math.max(0, from * 1e9), to * 1e9), made: (made) => { drawing = made; } });
+        choose: (from, to) => chooseTime(Math.max(0, from * 1e9), to * 1e9),
+        marks: () => data.slowest.filter(fitsCall).slice(0, MARKS).map((call) => seconds(call.at_ns - offset_ns)), made: (made) => { drawing = made; } });
     return undo;
   }, { tabindex: "0", role: "group", "aria-label": "Time line. Left and right move, with Shift they select, Enter selects what is at the cursor." });
   place.addEventListener("keydown", (event) => {
@@ -109,7 +112,7 @@ function overTime() {
     cursor = null;
     says.textContent = sleeps
       ? `How many threads on average slept as selected, by what they waited for, in slices of ${time(shown.width_ns)}.`
-      : `How many threads on average were in each state, in bins of ${time(shown.width_ns)}. Time on the CPU outside of calls is not in a history. Drag over a part to see only that part everywhere.`;
+      : `How many threads on average were in each state, in bins of ${time(shown.width_ns)}. Time on the CPU outside of calls is not in a history. Triangles mark the slowest calls. Drag over a part to see only that part everywhere.`;
     if (!sleeps && chosen.cause !== null && CAUSES[chosen.cause] && !CAUSES[chosen.cause][2].length) says.textContent += ` When it was ${causeName(chosen.cause)} is not recorded: all parts are shown.`;
     boxes.replaceChildren(legend(shown.series.map((one) => one.name), shown.series.map((one) => one.colour), shown.series.map((one) => !hidden.has(one.name)),
       (name, on) => { if (on) hidden.delete(name); else hidden.add(name); redraw(place); }));

@@ -1,6 +1,8 @@
 //! Every figure equals the sum of the records, added one by one. A damaged file does no harm.
 
 mod common;
+#[path = "report/resting.rs"]
+mod resting;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -62,8 +62,9 @@ function goBy(step) {
   const to = sections[Math.max(0, Math.min(sections.length - 1, at + step))];
   if (!to) return;
   to.scrollIntoView({ block: "start" });
-  const head = to.querySelector("h2");
-  head.tabIndex = -1;
+  // A folded section is opened by its summary.
+  const head = to.querySelector(":scope > details.folded > summary") || to.querySelector("h2");
+  if (head.tagName === "H2") head.tabIndex = -1;
   head.focus({ preventScroll: true });
 }
 

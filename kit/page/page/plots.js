@@ -88,7 +88,8 @@ function legend(names, colours, shown, changed) {
 }
 
 // Areas on top of each other; `series`: [{name, colour, values}], bottom first. `selection`: `range()` is the selected
-// part of the x axis, `choose(from, to)` is called when a part is dragged over, and `made` gets the drawing.
+// part of the x axis, `choose(from, to)` is called when a part is dragged over, `marks()` are places on the x axis that get
+// a triangle, and `made` gets the drawing.
 function stacked(place, width, xs, series, axes, read, selection = null) {
   const sums = [];
   let below = new Array(xs.length).fill(0);
@@ -115,7 +116,7 @@ function stacked(place, width, xs, series, axes, read, selection = null) {
 }
 
 // Hooks of a plot in which a part of the x axis can be selected. What is not selected is dimmed.
-function selecting({ range, choose }) {
+function selecting({ range, choose, marks }) {
   return {
     setSelect: [(u) => {
       if (u.select.width < 3) return;
@@ -125,9 +126,20 @@ function selecting({ range, choose }) {
       setTimeout(() => choose(from, to), 0);
     }],
     draw: [(u) => {
+      const { left, top, width, height } = u.bbox;
+      const size = 5 * devicePixelRatio;
+      u.ctx.fillStyle = colour("--text");
+      for (const mark of marks()) {
+        const x = u.valToPos(mark, "x", true);
+        if (x < left || x > left + width) continue;
+        u.ctx.beginPath();
+        u.ctx.moveTo(x - size, top - 2 * size);
+        u.ctx.lineTo(x + size, top - 2 * size);
+        u.ctx.lineTo(x, top - size / 2);
+        u.ctx.fill();
+      }
       const chosen = range();
       if (!chosen) return;
-      const { left, top, width, height } = u.bbox;
       const at = (value) => Math.max(left, Math.min(left + width, u.valToPos(value, "x", true)));
       const [from, to] = chosen.map(at);
       u.ctx.save();

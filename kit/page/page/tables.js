@@ -12,9 +12,10 @@ const textOf = (content) => content === null || content === undefined ? ""
   : Array.isArray(content) ? content.map(textOf).join(" ")
   : content instanceof Node ? content.textContent : String(content);
 
-// `columns`: [head, function that returns a cell's content, "n" for numbers, "long" for text, function that returns
-// what the column is sorted by]. `options`: `id` names rows; `shows` selects rows; `limit` is the number of rows at first;
-// `caption` is the table's name for people who do not see it; `pick` is called when a row is chosen.
+// `all`: columns, as [head, function that returns a cell's content, "n" for numbers, "long" for text, "short" for text
+// in one line, function that returns what the column is sorted by]. Columns in which all rows are empty are left out.
+// `options`: `id` names rows; `shows` selects rows; `limit` is the number of rows at first; `caption` is the table's name
+// for people who do not see it; `pick` is called when a row is chosen.
 function table(all, rows, options = {}) {
   const isEmpty = (content) => !(content instanceof Node) && textOf(content) === "";
   const columns = all.filter(([, cell], at) => at === 0 || rows.length > 200 || !rows.every((row, index) => isEmpty(cell(row, index))));
