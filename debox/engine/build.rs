@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     );
     println!("cargo:rerun-if-env-changed=CLANG");
 
-    for object in ["debox", "gate", "trace"] {
+    for object in ["arrivals", "debox", "gate", "trace"] {
         let skeleton = PathBuf::from(env::var("OUT_DIR")?).join(format!("{object}.skel.rs"));
         SkeletonBuilder::new()
             .source(probe.join(format!("{object}.bpf.c")))

@@ -11,7 +11,7 @@
  *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it
  *   chains.h   who waits for whom              client.h    the broker's clients
  *   events.h   what is sent        cpus.h   who has the CPU that a thread waits for
- *   history.h  the stream of all records
+ *   history.h  the stream of all records    live.h    sums for a view that is refreshed
  *   samples.h  where in the program it computes
  *   trigger.h  predicates over a call's record, and what they set off
  */

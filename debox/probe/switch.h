@@ -17,6 +17,7 @@
 #include "calls.h"
 #include "context.h"
 #include "life.h"
+#include "live.h"
 #include "trigger.h"
 #include "locks.h"
 #include "counted.h"
@@ -169,7 +170,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	note_end(thread, task, has_stack);
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
-	if (want_report)
+	if (want_report && !want_live)
 		add_sleep(thread, task, stack, waiters_exit);
 	if (want_triggers)
 		note_call_sleep(thread->index, stack);
@@ -178,6 +179,8 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 		record_sleep(thread, task, wait, stack, site, waiters_exit);
 	if (want_history)
 		keep_sleep(thread, wait, stack, waiters_exit);
+	if (want_live)
+		add_live(thread, wait, stack);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;

@@ -121,9 +121,9 @@ static __noinline int close_wait(struct thread *thread, struct task_struct *task
 {
 	if (want_report) {
 		add_resource(thread, task, wait, stack);
-		if (wait->ownable)
+		if (wait->ownable && !want_live)
 			add_owner(thread, wait, stack);
-		if (wait->owner.certainty != DEBOX_OWNER_NONE)
+		if (!want_live && wait->owner.certainty != DEBOX_OWNER_NONE)
 			add_chain(thread, task, wait, stack);
 	}
 	log_sleep(wait, thread, stack);

@@ -26,6 +26,7 @@ use crate::resources::Resources;
 use crate::sleep_place::{tapped, SleepPlace};
 use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
 use crate::waited::of_thread;
+pub(crate) use cpu_waits::cpu_owner_kind;
 use lives::{add_totals, life_of};
 pub(crate) use lives::{close_open_part, take_calls_out_of_life};
 pub(crate) use owners::{certainty, doing};

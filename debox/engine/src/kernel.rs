@@ -202,6 +202,23 @@ pub(crate) fn recursion_misses(program_fd: i32) -> Result<u64> {
     Ok(info.recursion_misses)
 }
 
+/// The kernel's count of the memory of tables that this process has open.
+pub fn memory_of_own_tables() -> u64 {
+    let entries = fs::read_dir("/proc/self/fdinfo")
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| {
+            let text = fs::read_to_string(entry.path()).ok()?;
+            // Programs have the line, too, but only tables are large.
+            text.contains("map_id:").then_some(())?;
+            text.lines()
+                .find_map(|line| line.strip_prefix("memlock:")?.trim().parse::<u64>().ok())
+        })
+        .sum()
+}
+
 /// Fails, with a reason, if the process cannot be monitored.
 pub fn require_process(pid: u32) -> Result<()> {
     const PF_KTHREAD: u32 = 0x0020_0000;

@@ -74,6 +74,22 @@ impl Monitor {
         }
     }
 
+    /// Enrols processes that became members of what is monitored. Returns those of which nothing was monitored before.
+    pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
+        match self {
+            Monitor::Own(session) => session.enrol_members(pids),
+            Monitor::Brokered(session) => session.enrol_members(pids),
+        }
+    }
+
+    /// A descriptor that is readable when events are waiting, if there is one.
+    pub fn events_fd(&self) -> Option<i32> {
+        match self {
+            Monitor::Own(session) => Some(session.events_fd()),
+            Monitor::Brokered(_) => None,
+        }
+    }
+
     /// Receives events for up to `timeout`.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
         match self {

@@ -75,6 +75,9 @@ pub struct Options {
     pub one_process: bool,
     /// How many bytes of records may be waiting for a [`crate::Recorder`], a power of two; 0: none are sent.
     pub history_bytes: u32,
+    /// For a [`crate::live::Live`]: whether waits are summed by thread from one look to the next, instead of for a
+    /// report at the end.
+    pub live: bool,
     /// With a [`crate::Recorder`]: whether the shim's stamps around calls are kept, too. Its processes
     /// find the session by [`Session::tap_address`], and `max_records` threads have slots for it.
     pub user_stamps: bool,
@@ -98,6 +101,7 @@ impl Default for Options {
             adopts_sleeps: false,
             one_process: false,
             history_bytes: 0,
+            live: false,
             user_stamps: false,
             triggers: Vec::new(),
         }

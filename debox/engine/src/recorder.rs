@@ -5,7 +5,7 @@
 
 mod open;
 mod stamps;
-mod texts;
+pub(crate) mod texts;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -115,6 +115,16 @@ impl Recorder {
     /// Enrols running processes and, unless the session is for one process only, their descendants.
     pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
         self.session.enrol_running(pids)
+    }
+
+    /// Enrols processes that became members of what is recorded. Returns those of which nothing was recorded before.
+    pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
+        self.session.enrol_members(pids)
+    }
+
+    /// A descriptor that is readable when events are waiting.
+    pub fn events_fd(&self) -> Option<i32> {
+        Some(self.session.events_fd())
     }
 
     /// The processes' names from their command lines.

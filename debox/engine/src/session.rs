@@ -31,6 +31,7 @@ mod deadlocks;
 mod enrolment;
 mod events;
 mod finish;
+mod live;
 mod programs;
 mod snapshot;
 mod tables;

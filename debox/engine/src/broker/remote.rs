@@ -35,6 +35,7 @@ use crate::stack_table::StackTable;
 use crate::stacks::of_sleeper;
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
+use crate::targets::is_spared;
 use crate::tree;
 use crate::usertap::TapServer;
 use crate::waited::{waits_of, Waits};
@@ -186,6 +187,9 @@ impl RemoteSession {
         }
         let (mut enrolled, mut left_out) = (BTreeSet::new(), BTreeMap::new());
         tree::enrol_all(pids, !self.options.one_process, |pid| {
+            if is_spared(pid) && !pids.contains(&pid) {
+                return Ok(0);
+            }
             let new = enrol(&self.connection, pid, true).inspect_err(|why| {
                 if kernel::require_process(pid).is_ok() {
                     left_out.insert(pid, why.to_string());
@@ -204,6 +208,24 @@ impl RemoteSession {
                 Ok(())
             }
         }
+    }
+
+    /// Enrols processes that became members of what is monitored, with their descendants. Returns those of which
+    /// nothing was monitored before; others may have ended, or the broker refused them.
+    pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
+        let mut enrolled = Vec::new();
+        for pid in tree::processes(pids, !self.options.one_process) {
+            let Ok(process) = open(pid) else { continue };
+            if is_spared(pid) || self.gone.is_some() {
+                continue;
+            }
+            if enrol(&self.connection, pid, true).is_ok_and(|new| new > 0) {
+                self.targets.push((pid, process));
+                self.events.titles.add_running(pid, monotonic_ns());
+                enrolled.push(pid);
+            }
+        }
+        Ok(enrolled)
     }
 
     /// Receives events for up to `timeout`, and looks up what they refer to while it still exists.

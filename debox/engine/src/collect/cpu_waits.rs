@@ -29,6 +29,11 @@ impl Snapshot {
     }
 }
 
+/// Whose the CPU was, in a word.
+pub(crate) fn cpu_owner_kind(kind: u32) -> &'static str {
+    KINDS.get(kind as usize).unwrap_or(&KINDS[0])
+}
+
 fn wait(key: &types::cpu_key, row: &types::cpu_row, own: &BTreeSet<u32>) -> CpuWait {
     let is_task = [tables::CPU_OWNER_TASK, tables::CPU_OWNER_KERNEL].contains(&key.kind);
     let is_quota = key.kind == tables::CPU_OWNER_QUOTA;
@@ -36,10 +41,7 @@ fn wait(key: &types::cpu_key, row: &types::cpu_row, own: &BTreeSet<u32>) -> CpuW
     CpuWait {
         syscall: calls::name(key.call),
         part: part(key.part).to_string(),
-        kind: KINDS
-            .get(key.kind as usize)
-            .unwrap_or(&KINDS[0])
-            .to_string(),
+        kind: cpu_owner_kind(key.kind).to_string(),
         comm: is_task.then(|| tables::comm(&row.comm)),
         pid: is_task.then_some(key.tgid),
         is_own: key.kind == tables::CPU_OWNER_TASK && own.contains(&key.tgid),

@@ -1,7 +1,6 @@
 //! The most reliable check: opens whole sessions, and lets the kernel tap measure this process
 //! itself.
 
-use std::fs;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use anyhow::{ensure, Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use super::finding::{Finding, Standing};
+use crate::kernel;
 use crate::options::{Detail, Options, Tap};
 use crate::report::Report;
 use crate::session::Session;
@@ -63,7 +63,7 @@ impl Trial {
         })?;
         session.enrol(std::process::id(), false)?;
         let opened_in = began.elapsed();
-        let tables_bytes = memory_of_own_tables();
+        let tables_bytes = kernel::memory_of_own_tables();
         for _ in 0..CALLS {
             // SAFETY: takes nothing and cannot fail.
             unsafe { libc::syscall(libc::SYS_getppid) };
@@ -140,23 +140,6 @@ fn sleep() {
             0usize,
         );
     }
-}
-
-/// The kernel's count of the memory of tables that this process has open.
-fn memory_of_own_tables() -> u64 {
-    let entries = fs::read_dir("/proc/self/fdinfo")
-        .into_iter()
-        .flatten()
-        .flatten();
-    entries
-        .filter_map(|entry| {
-            let text = fs::read_to_string(entry.path()).ok()?;
-            // Programs have the line, too, but only tables are large.
-            text.contains("map_id:").then_some(())?;
-            text.lines()
-                .find_map(|line| line.strip_prefix("memlock:")?.trim().parse::<u64>().ok())
-        })
-        .sum()
 }
 
 /// Findings for a failed trial: whether it works with fewer details, and which probes are refused.

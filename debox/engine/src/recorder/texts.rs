@@ -21,7 +21,7 @@ const MAX_TEXTS: usize = 1 << 16;
 
 /// A place in words.
 #[derive(Debug, Clone)]
-pub(super) struct Named {
+pub(crate) struct Named {
     pub label: Text,
     pub class: Text,
     pub site: Text,
@@ -33,7 +33,7 @@ type Resource = (Option<Text>, Option<Text>);
 /// A resource as the probes identify it: the place where it was waited for, and the resource.
 type ResourceId = (SleepPlace, (u32, u32, u32, u32, u64));
 
-pub(super) struct Texts {
+pub(crate) struct Texts {
     /// The stacks that were looked up.
     looked_up: StackTable,
     symbols: Rc<Symbols>,

@@ -50,6 +50,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, needs: &Needs) -> Result<()> {
     rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0 && !options.user_stamps;
     rodata.want_history = options.history_bytes > 0;
+    rodata.want_live = options.live;
     rodata.want_stamps = options.user_stamps;
     rodata.slow_ns = options.slow_ns;
     rodata.user_tap = options.tap == Tap::User;
@@ -93,6 +94,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, needs: &Needs) -> Result<()> {
         open.maps.user_stacks.set_max_entries(1)?;
         open.maps.wrappers.set_max_entries(SMALL_CACHE)?;
     }
+    configure_live(open, options)?;
     if !options.detail.callsites && options.triggers.is_empty() {
         open.maps.stack_asks.set_max_entries(4096)?;
         open.maps.user_shapes.set_max_entries(SMALL_CACHE)?;
@@ -118,6 +120,25 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, needs: &Needs) -> Result<()> {
     } else {
         open.maps.waits.set_max_entries(options.max_threads)?;
     }
+    Ok(())
+}
+
+/// The tables of a view that is refreshed, and those that such a view does not use. What is named in them is
+/// forgotten in time: the view may go on for days.
+fn configure_live(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
+    let maps = &mut open.maps;
+    if !options.live {
+        maps.live_even.set_max_entries(1)?;
+        maps.live_odd.set_max_entries(1)?;
+        return Ok(());
+    }
+    maps.site_rows.set_max_entries(1)?;
+    maps.user_stacks.set_max_entries(1)?;
+    maps.sleep_rows.set_max_entries(1)?;
+    maps.waker_rows.set_max_entries(1)?;
+    maps.kernel_stacks.set_type(libbpf_rs::MapType::LruHash)?;
+    maps.resource_rows.set_type(libbpf_rs::MapType::LruHash)?;
+    maps.announced.set_type(libbpf_rs::MapType::LruHash)?;
     Ok(())
 }
 

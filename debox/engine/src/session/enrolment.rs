@@ -9,6 +9,7 @@ use anyhow::{bail, Context, Result};
 use super::Session;
 use crate::clock::monotonic_ns;
 use crate::kernel::{self, objects::walk_tasks};
+use crate::targets::is_spared;
 use crate::tree;
 
 /// What the probes are asked to enrol (`enrol_tasks` of debox/probe/life.h).
@@ -48,6 +49,9 @@ impl Session {
         let mut enrolled = BTreeSet::new();
         let with_children = !self.options.one_process;
         tree::enrol_all(tgids, with_children, |pid| {
+            if is_spared(pid) && !tgids.contains(&pid) {
+                return Ok(0);
+            }
             let new = self.enrol_threads(pid, false)?;
             if new > 0 && enrolled.insert(pid) {
                 let titles = &mut self.events.borrow_mut().titles;
@@ -58,6 +62,33 @@ impl Session {
         match tgids.iter().find(|pid| !enrolled.contains(pid)) {
             Some(pid) => bail!("process {pid} has no thread that can be monitored"),
             None => Ok(()),
+        }
+    }
+
+    /// Enrols processes that became members of what is monitored, with their descendants. Returns those of which
+    /// nothing was monitored before; others may have ended.
+    pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
+        let mut enrolled = BTreeSet::new();
+        let with_children = !self.options.one_process;
+        let mut failure = None;
+        for pid in tree::processes(pids, with_children) {
+            if is_spared(pid) {
+                continue;
+            }
+            match self.enrol_threads(pid, false) {
+                Ok(0) => {}
+                Ok(_) => {
+                    enrolled.insert(pid);
+                    let titles = &mut self.events.borrow_mut().titles;
+                    titles.add_running(pid, monotonic_ns());
+                }
+                // It has ended, or no process can be enrolled.
+                Err(error) => failure = kernel::require_process(pid).is_ok().then_some(error),
+            }
+        }
+        match failure {
+            Some(error) if enrolled.is_empty() => Err(error),
+            _ => Ok(enrolled.into_iter().collect()),
         }
     }
 

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waits that have not ended.
+//!
+//! Such a wait's time is shown while it lasts, look by look. When it ends the kernel adds its whole time to its row;
+//! what was shown already is taken out of that.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use super::rows::{circumstances, Circumstances, LiveWait};
+use super::thread_id::{id_of, ThreadId};
+use crate::recorder::texts::Texts;
+use crate::session::{frames_in_flight, Session};
+use crate::sleep_place::SleepPlace;
+use crate::tables::{self, types};
+
+/// Shorter waits are shown when they end.
+const SHOWN_FROM_NS: u64 = 20_000_000;
+
+/// A wait that lasts.
+struct Open {
+    began_ns: u64,
+    /// How much of it was shown.
+    shown_ns: u64,
+    is_ownable: bool,
+    call: u32,
+    about: Circumstances,
+}
+
+/// Those that were there at the last look.
+#[derive(Default)]
+pub(super) struct OpenWaits {
+    open: HashMap<ThreadId, Open>,
+    /// What was shown of waits, by thread, until they have ended.
+    shown: HashMap<u32, Vec<Shown>>,
+}
+
+struct Shown {
+    call: u32,
+    ns: u64,
+    looks: u32,
+}
+
+impl OpenWaits {
+    /// Takes what was shown before out of the waits that have ended. A wait may have ended after the rows were read:
+    /// then it is in those of the next look.
+    pub fn take_out_shown(&mut self, waits: &mut [LiveWait]) {
+        for wait in waits {
+            let Some(shown) = self.shown.get_mut(&wait.tid) else {
+                continue;
+            };
+            shown.retain(|shown| {
+                let is_this = shown.call == wait.call_number && shown.ns <= wait.max_ns;
+                if is_this {
+                    wait.blocked_ns = wait.blocked_ns.saturating_sub(shown.ns);
+                }
+                !is_this
+            });
+        }
+        self.shown.retain(|_, shown| {
+            shown.retain_mut(|shown| {
+                shown.looks += 1;
+                shown.looks < 2
+            });
+            !shown.is_empty()
+        });
+    }
+
+    /// The waits that last, with their time between these two.
+    pub fn look(
+        &mut self,
+        session: &mut Session,
+        texts: &mut Texts,
+        living: &[types::thread],
+        (from_ns, to_ns): (u64, u64),
+    ) -> Result<Vec<LiveWait>> {
+        let mut before = std::mem::take(&mut self.open);
+        let asleep: Vec<&types::thread> = living
+            .iter()
+            .filter(|thread| {
+                thread.mode == tables::MODE_BLOCKED && began(thread) + SHOWN_FROM_NS <= to_ns
+            })
+            .collect();
+        let is_new = |thread: &&&types::thread| {
+            let known = before.get(&id_of(thread));
+            known.is_none_or(|open| open.began_ns != began(thread))
+        };
+        // Walking all tasks is dear; most have slept since the last look.
+        let stacks = match asleep.iter().any(|thread| is_new(&thread)) {
+            true => session.tasks_in_flight()?,
+            false => HashMap::new(),
+        };
+        let mut waits = Vec::new();
+        for thread in asleep {
+            let (id, began_ns) = (id_of(thread), began(thread));
+            let known = before.remove(&id);
+            let (known, over) = match known {
+                Some(open) if open.began_ns == began_ns => (Some(open), None),
+                other => (None, other),
+            };
+            self.note_over(id, over);
+            let mut open = match known {
+                Some(open) => open,
+                None => open_wait(session, texts, thread, stacks.get(&thread.index))?,
+            };
+            // If it was too short to be shown at the last look, what came before that comes now.
+            let shown_ns = match open.shown_ns {
+                0 => to_ns - began_ns,
+                _ => to_ns - from_ns,
+            };
+            open.shown_ns += shown_ns;
+            waits.push(shown(texts, thread, &open, shown_ns, to_ns - began_ns));
+            self.open.insert(id, open);
+        }
+        for (id, open) in before {
+            self.note_over(id, Some(open));
+        }
+        Ok(waits)
+    }
+
+    /// A wait that is not there any more has ended.
+    fn note_over(&mut self, (tid, _): ThreadId, over: Option<Open>) {
+        if let Some(open) = over {
+            self.shown.entry(tid).or_default().push(Shown {
+                call: open.call,
+                ns: open.shown_ns,
+                looks: 0,
+            });
+        }
+    }
+}
+
+/// When the wait of a thread that is asleep began.
+fn began(thread: &types::thread) -> u64 {
+    match thread.has_parts {
+        0 => thread.begin_ns,
+        _ => thread.stamp_ns,
+    }
+}
+
+fn open_wait(
+    session: &Session,
+    texts: &mut Texts,
+    thread: &types::thread,
+    task: Option<&types::in_flight>,
+) -> Result<Open> {
+    let wait = session.known_wait(thread)?;
+    let frames = task.map(frames_in_flight).unwrap_or_default();
+    let args = task.map(|task| task.args);
+    let named = texts.open_place(session, (thread.call, thread.lock_flags), args, &frames);
+    let place = SleepPlace {
+        stack: 0,
+        call: thread.call,
+        lock_flags: thread.lock_flags,
+    };
+    Ok(Open {
+        began_ns: began(thread),
+        shown_ns: 0,
+        is_ownable: wait.ownable != 0,
+        call: thread.call,
+        about: circumstances(texts, session, (place, named), wait.resource, &wait.owner),
+    })
+}
+
+fn shown(
+    texts: &mut Texts,
+    thread: &types::thread,
+    open: &Open,
+    shown_ns: u64,
+    lasts_ns: u64,
+) -> LiveWait {
+    let about = &open.about;
+    LiveWait {
+        pid: thread.tgid,
+        tid: thread.tid,
+        comm: texts.comm(&thread.comm),
+        call: texts.call(thread.call),
+        call_number: thread.call,
+        label: about.named.label.clone(),
+        class: about.named.class.clone(),
+        site: about.named.site.clone(),
+        stack: about.named.stack.clone(),
+        resource_kind: about.resource_kind.clone(),
+        resource: about.resource.clone(),
+        is_ownable: open.is_ownable,
+        holder: about.holder.clone(),
+        waker: None,
+        count: 0,
+        blocked_ns: shown_ns,
+        max_ns: lasts_ns,
+        open_ns: Some(lasts_ns),
+    }
+}
