@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Result};
 use debox::{Monitor, Options, Outcome};
 
+use crate::following::Following;
 use crate::options::{Attach, TapName};
 use crate::output::{quiet_if_closed, Output};
 
@@ -38,24 +39,28 @@ pub fn attach(arguments: Attach) -> Result<u8> {
              process can be seen with the kernel tap only"
         );
     }
-    let whom = &arguments.whom;
-    whom.require()?;
+    let mut following = Following::find(&arguments.targets, arguments.only)?;
     let output = Output::prepare(&arguments.measure)?;
-    let mut session = Monitor::open(Options {
+    let options = Options {
         adopts_sleeps: true,
-        one_process: whom.only,
+        one_process: arguments.only,
         ..arguments.measure.session_options()
-    })?;
+    };
+    let max_threads = options.max_threads;
+    let mut session = Monitor::open(options)?;
     stop_at_signals();
-    session.enrol_running(&whom.pid)?;
+    following.say_cost(max_threads)?;
+    following.begin(&mut session)?;
 
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
     while !is_stopped()
         && deadline.is_none_or(|deadline| Instant::now() < deadline)
-        && session.has_threads()?
+        && following.goes_on(&mut session)?
     {
-        session.poll(POLL)?;
+        following.wait(&mut session, POLL)?;
+        session.poll(Duration::ZERO)?;
     }
+    following.say_notes();
     let report = session.finish(Outcome::default())?;
     output.write(&report).or_else(quiet_if_closed)?;
     Ok(0)

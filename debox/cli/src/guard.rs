@@ -17,6 +17,7 @@ use kit_console::{Allowed, StandardOutput};
 use kit_files::{output, same};
 
 use crate::command::{self, Command};
+use crate::following::Following;
 use crate::options::{Guard, GuardFormat};
 use crate::run::{self, SESSION_VARIABLE};
 use result::{Guarded, Times};
@@ -45,15 +46,16 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         let what = debox::kernel::what_it_takes();
         bail!("a guard {what}: run it with sudo");
     }
-    if let Some(pid) = arguments.pid {
-        debox::kernel::require_process(pid)?;
-    }
     if let Some(path) = &arguments.output {
         same::refuse_inputs(path, arguments.rules.iter().map(|rules| rules.as_path()))?;
     }
     let runtimes = runtimes(&arguments)?;
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
+    let following = match program {
+        None => Some(Following::find(&arguments.targets, false)?),
+        Some(_) => None,
+    };
     // Checked first, so that a result is not lost because its file cannot be written.
     if let Some(path) = &arguments.output {
         output::check(path)?;
@@ -65,7 +67,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
             ..Detail::default()
         },
         slow_ns: arguments.max_blocked_ns(),
-        adopts_sleeps: arguments.pid.is_some(),
+        adopts_sleeps: !arguments.targets.is_empty(),
         history_bytes: BUFFER,
         ..Options::default()
     })?;
@@ -82,7 +84,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         told: 0,
         ends_at_first: arguments.first,
     };
-    let status = match (&program, arguments.pid) {
+    let status = match (&program, following) {
         (Some(program), _) => {
             let environment: Vec<(&str, OsString)> =
                 vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
@@ -92,17 +94,23 @@ pub fn guard(arguments: Guard) -> Result<u8> {
             command.release()?;
             session.guard_command(&mut command, arguments.duration)?
         }
-        (None, Some(pid)) => {
+        (None, Some(mut following)) => {
             for signal in [libc::SIGINT, libc::SIGTERM] {
                 let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
                 // SAFETY: the handler only stores to an atomic.
                 unsafe { libc::signal(signal, handler) };
             }
-            session.recorder.enrol(pid, false)?;
-            session.guard_process(pid, arguments.duration)?;
+            following.say_cost(Options::default().max_threads)?;
+            // Children that these have already are not guarded.
+            for pid in following.named() {
+                session.recorder.enrol(*pid, false)?;
+            }
+            following.begin_unnamed(&mut session.recorder)?;
+            session.guard_processes(&mut following, arguments.duration)?;
+            following.say_notes();
             0
         }
-        (None, None) => bail!("name a command, or a process with --pid"),
+        (None, None) => bail!("name a command, or a target such as --pid"),
     };
     let guarded = session.finish()?;
     let text = match arguments.format {
@@ -192,7 +200,11 @@ impl Session {
         Ok(status)
     }
 
-    fn guard_process(&mut self, pid: u32, duration: Option<Duration>) -> Result<()> {
+    fn guard_processes(
+        &mut self,
+        following: &mut Following,
+        duration: Option<Duration>,
+    ) -> Result<()> {
         let deadline = duration.map(|duration| Instant::now() + duration);
         let marks = self.streams.then(lines_of_input);
         if self.streams {
@@ -201,8 +213,9 @@ impl Session {
         while !STOP.load(Ordering::Relaxed)
             && deadline.is_none_or(|deadline| Instant::now() < deadline)
             && !self.has_seen_enough()
-            && self.recorder.threads_alive(pid)? > 0
+            && (following.follows() || self.guards_any(following.named())?)
         {
+            following.wait(&mut self.recorder, Duration::ZERO)?;
             let mark = match marks.as_ref().map(|marks| marks.try_recv()) {
                 Some(Ok(mark)) => Some(mark),
                 Some(Err(TryRecvError::Disconnected)) => break,
@@ -218,6 +231,15 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    fn guards_any(&self, pids: &[u32]) -> Result<bool> {
+        for pid in pids {
+            if self.recorder.threads_alive(*pid)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn has_seen_enough(&self) -> bool {

@@ -7,6 +7,7 @@ mod command;
 mod doctor;
 mod exit;
 mod export;
+mod following;
 mod guard;
 mod options;
 mod output;
@@ -16,6 +17,7 @@ mod report;
 mod run;
 mod table;
 mod tappable;
+mod top;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Subcommand::Attach(arguments) => attach::attach(arguments),
         Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Guard(arguments) => guard::guard(arguments),
+        Subcommand::Top(arguments) => top::top(arguments),
         Subcommand::Report(arguments) => report::report(arguments),
         Subcommand::Repair(arguments) => record::repair(&arguments),
         Subcommand::Export(arguments) => export::export(arguments),

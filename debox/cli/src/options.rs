@@ -4,11 +4,12 @@ mod guard;
 mod history;
 mod measure;
 mod running;
+mod top;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser};
+use clap::{ArgGroup, Args, Parser};
 use debox::broker::{Limits, SOCKET, SUBORDINATES};
 use kit_console::manual::{Completions, Man};
 use kit_units::{parse_duration, parse_size};
@@ -16,7 +17,8 @@ use kit_units::{parse_duration, parse_size};
 pub use guard::{Guard, GuardFormat, LoopThread};
 pub use history::{Export, ExportFormat, ExportWeight, Record, Repair, Report};
 pub use measure::{Format, Measure, TapName};
-pub use running::{require as require_processes, Running};
+pub use running::{Targets, TARGETS, TARGET_NAMES};
+pub use top::{By, SortBy, Top};
 
 #[derive(Parser)]
 #[command(name = "debox", version, about, max_term_width = 100)]
@@ -43,11 +45,16 @@ pub enum Subcommand {
     Run(Run),
     /// Report on processes that are already running
     #[command(
+        group = required_targets(),
         after_help = "Examples:\n  debox attach -p $(pidof -s nginx) --for 10s\n  \
         debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n  \
-        debox attach -p 4711,4712 --only --for 5s\n\n\
-        Ends when all processes that it monitors have ended, after --for, or with Ctrl-C. A process whose \
-        parent ended before it was attached to (a daemon) descends from none: name it, too.\n\n\
+        debox attach -p 4711,4712 --only --for 5s\n  \
+        debox attach --unit nginx --user postgres --for 10s\n  \
+        debox attach --container web --for 10s\n  \
+        debox attach --all --for 5s\n\n\
+        Ends when all processes named with --pid have ended, after --for, or with Ctrl-C. A process whose \
+        parent ended before it was attached to (a daemon) descends from none: name it, too. debox itself and \
+        a broker are never among the processes that a name, user, group or --all stands for.\n\n\
         Needs root, or a broker (`debox broker`), through which any user attaches to their own processes.\n\n\
         Exit status: 0; 125 if debox failed, or the report cannot be written; 2 for a usage error."
     )]
@@ -78,6 +85,17 @@ pub enum Subcommand {
         blocked, or if it cannot be said that none did; else as with `debox run`."
     )]
     Guard(Guard),
+    /// Show live who waits for what, why, and who holds them up
+    #[command(
+        after_help = "Examples:\n  debox top                       # the whole machine\n  \
+        debox top --unit postgresql\n  debox top --comm node --by thread\n  \
+        debox top --batch -n 5 --by owner --filter 'class == lock'\n  \
+        debox top --batch --format json --interval 10s >> waits.ndjson\n\n\
+        Without targets: --all. debox/docs/top.md describes the screen; the key ? shows the keys.\n\n\
+        Needs root.\n\n\
+        Exit status: 0; 125 if debox failed; 2 for a usage error."
+    )]
+    Top(Top),
     /// Show what a recording contains: findings, budgets, waits, latencies, and what gets more expensive
     #[command(after_help = "Examples:\n  debox report trace.parquet\n  \
         debox report trace.parquet --html report.html\n  \
@@ -118,6 +136,14 @@ pub enum Subcommand {
     Completions(Completions),
 }
 
+/// One of the targets has to be given.
+fn required_targets() -> ArgGroup {
+    ArgGroup::new("required_targets")
+        .args(TARGET_NAMES)
+        .required(true)
+        .multiple(true)
+}
+
 #[derive(Args)]
 pub struct Run {
     #[command(flatten)]
@@ -136,9 +162,12 @@ pub struct Attach {
     #[command(flatten)]
     pub measure: Measure,
     #[command(flatten)]
-    pub whom: Running,
-    /// How long to monitor, such as 500ms, 10s or 2m [default: until all the processes have ended, or
-    /// Ctrl-C]
+    pub targets: Targets,
+    /// Monitor only the processes that are named now, without their children and without those that join later
+    #[arg(long, requires = TARGETS)]
+    pub only: bool,
+    /// How long to monitor, such as 500ms, 10s or 2m [default: until all processes named with --pid have ended; with
+    /// other targets, until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 }

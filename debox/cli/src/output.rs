@@ -27,7 +27,7 @@ impl Output {
         Ok(Output {
             format: measure.format,
             file: measure.output.clone(),
-            all: measure.all,
+            all: measure.all_rows,
         })
     }
 

@@ -15,7 +15,8 @@ use kit_console::say;
 
 use crate::attach::{is_stopped, stop_at_signals};
 use crate::command::{self, Command};
-use crate::options::{require_processes, Record, Repair};
+use crate::following::Following;
+use crate::options::{Record, Repair};
 use crate::output;
 use crate::preload::Preload;
 use crate::run::{self, SESSION_VARIABLE};
@@ -47,13 +48,16 @@ pub fn record(arguments: Record) -> Result<u8> {
             debox::kernel::what_it_takes()
         );
     }
-    require_processes(&arguments.pid)?;
     // Resolved before probes are loaded, so that a mistake is reported at once.
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
     if let (true, Some(program)) = (arguments.user_level, &program) {
         tappable::require_tappable(program, "record it without --user-level")?;
     }
+    let following = match program {
+        None => Some(Following::find(&arguments.targets, arguments.only)?),
+        Some(_) => None,
+    };
     let mut sink = Sink::open(&arguments)?;
     let mut recorder = Recorder::open(arguments.session_options())?;
     let preload = recorder.tap_address().map(|_| Preload::install());
@@ -68,8 +72,8 @@ pub fn record(arguments: Record) -> Result<u8> {
             }
         });
     }
-    let status = match &program {
-        Some(program) => {
+    let status = match (&program, following) {
+        (Some(program), _) => {
             let mut environment: Vec<(&str, OsString)> =
                 vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
             if let (Some(preload), Some(address)) = (&preload, recorder.tap_address()) {
@@ -88,10 +92,18 @@ pub fn record(arguments: Record) -> Result<u8> {
                 },
             )
         }
-        None => {
+        (None, following) => {
+            let mut following = following.context("name a command or a target")?;
             stop_at_signals();
-            recorder.enrol_running(&arguments.pid)?;
-            record_processes(&mut recorder, &mut sink, arguments.duration)?;
+            following.say_cost(arguments.session_options().max_threads)?;
+            following.begin(&mut recorder)?;
+            record_processes(
+                &mut recorder,
+                &mut sink,
+                Some(&mut following),
+                arguments.duration,
+            )?;
+            following.say_notes();
             0
         }
     };
@@ -171,7 +183,7 @@ fn record_command(
     }
     if follows {
         stop_at_signals();
-        record_processes(recorder, sink, None)?;
+        record_processes(recorder, sink, None, None)?;
     }
     Ok(status)
 }
@@ -179,6 +191,7 @@ fn record_command(
 fn record_processes(
     recorder: &mut Recorder,
     sink: &mut Sink,
+    mut following: Option<&mut Following>,
     duration: Option<Duration>,
 ) -> Result<()> {
     let begin = Instant::now();
@@ -188,8 +201,14 @@ fn record_processes(
     progress.set_style(style.context("the line's template is wrong")?);
     while !is_stopped()
         && deadline.is_none_or(|deadline| Instant::now() < deadline)
-        && recorder.has_threads()?
+        && match &following {
+            Some(following) => following.goes_on(recorder)?,
+            None => recorder.has_threads()?,
+        }
     {
+        if let Some(following) = following.as_mut() {
+            following.wait(recorder, Duration::ZERO)?;
+        }
         take_in(recorder, sink, &progress)?;
         if progress.is_hidden() && begin.elapsed() >= QUICK {
             // Nothing is drawn if standard error is no terminal.

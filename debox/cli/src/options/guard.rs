@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use kit_units::parse_duration;
 
+use super::running::{Targets, TARGETS};
+
 #[derive(Args)]
 pub struct Guard {
     /// The threads to watch: auto (those that wait for events), main (of each process), all, a thread's id, or
@@ -37,20 +39,15 @@ pub struct Guard {
     /// Write the result to this file instead of standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// With --pid: write violations to standard output as they are found, as lines of JSON, and answer each
+    /// With targets: write violations to standard output as they are found, as lines of JSON, and answer each
     /// line of standard input once all earlier calls have been checked; end at the end of standard input
-    #[arg(long, requires = "pid")]
+    #[arg(long, requires = TARGETS)]
     pub stream: bool,
-    /// Guard a process that is already running
-    #[arg(
-        short,
-        long,
-        conflicts_with = "command",
-        required_unless_present = "command"
-    )]
-    pub pid: Option<u32>,
+    #[command(flatten)]
+    pub targets: Targets,
     /// The command and its arguments
     #[arg(last = true, num_args = 1.., value_name = "CMD")]
+    #[arg(conflicts_with = TARGETS, required_unless_present = TARGETS)]
     pub command: Vec<std::ffi::OsString>,
 }
 

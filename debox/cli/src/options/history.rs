@@ -9,33 +9,26 @@ use debox::{Detail, Options, Trigger};
 use kit_units::{parse_duration, parse_size};
 
 use super::measure::{parse_predicate, parse_trigger};
+use super::running::{Targets, TARGETS};
 
 #[derive(Args)]
 pub struct Record {
     /// Output file
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Monitor running processes, such as 12,34 or -p 12 -p 34: all their threads, all their descendants, and all
-    /// processes that these start from now on
-    #[arg(
-        short,
-        long,
-        value_name = "PID",
-        value_delimiter = ',',
-        conflicts_with = "command",
-        required_unless_present = "command"
-    )]
-    pub pid: Vec<u32>,
-    /// With --pid: monitor only the named processes, without their children
-    #[arg(long, requires = "pid")]
+    #[command(flatten)]
+    pub targets: Targets,
+    /// With targets: record only the processes that are named now, without their children and without those that join
+    /// later
+    #[arg(long, requires = TARGETS)]
     pub only: bool,
     /// With a command: continue after it has ended, until all processes that it started have ended, such as those
     /// of a daemon. Ctrl-C or SIGTERM then ends the recording, but none of the processes
-    #[arg(long, conflicts_with = "pid")]
+    #[arg(long, conflicts_with = TARGETS)]
     pub follow: bool,
-    /// With --pid: how long to record, such as 500ms, 10s or 2m [default: until all the processes have ended, or
-    /// Ctrl-C]
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "pid")]
+    /// With targets: how long to record, such as 500ms, 10s or 2m [default: until all processes named with --pid have
+    /// ended; with other targets, until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = TARGETS)]
     pub duration: Option<Duration>,
     /// What to measure in addition: irq (interrupts, separate from CPU time), io (bytes read from and written to
     /// storage)
@@ -47,7 +40,7 @@ pub struct Record {
     /// With a command: also measure each call as the program sees it, from just before the call to just after it.
     /// A preloaded library reads the clock there; it sees calls made through glibc's functions. `debox report`
     /// compares both
-    #[arg(long, conflicts_with = "pid")]
+    #[arg(long, conflicts_with = TARGETS)]
     pub user_level: bool,
     /// Keep only records that match, such as 'blocked > 1ms && label != epoll'
     #[arg(long, value_name = "PREDICATE", value_parser = parse_predicate)]
@@ -86,6 +79,7 @@ pub struct Record {
     pub max_threads: Option<u32>,
     /// The command and its arguments
     #[arg(last = true, num_args = 1.., value_name = "CMD")]
+    #[arg(conflicts_with = TARGETS, required_unless_present = TARGETS)]
     pub command: Vec<std::ffi::OsString>,
 }
 
@@ -106,7 +100,7 @@ impl Record {
             max_threads,
             max_records: if self.user_level { max_threads } else { 0 },
             user_stamps: self.user_level,
-            adopts_sleeps: !self.pid.is_empty(),
+            adopts_sleeps: !self.targets.is_empty(),
             one_process: self.only,
             triggers: self.trigger.clone(),
             history_bytes: u32::try_from(self.buffer.next_power_of_two())

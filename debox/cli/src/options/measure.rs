@@ -55,7 +55,7 @@ pub struct Measure {
     pub output: Option<PathBuf>,
     /// Show all rows of each table
     #[arg(long)]
-    pub all: bool,
+    pub all_rows: bool,
     /// Threads monitored at the same time, at most [default: 16384 under the kernel tap (1 kB of
     /// memory each), 2048 under the user tap (17 kB each)]
     #[arg(long, value_name = "N")]

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One interval, as the view needs it: every wait with what it means, and every thread with where it belongs.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use debox::live::{CpuHeld, LiveThread, LiveWait, Look};
+use debox::rest::{For, Waits};
+use debox::targets::place_of;
+use kit_console::printable;
+
+/// Calls by which a thread waits for events of many kinds: it is an event loop.
+const LOOP_CALLS: [&str; 4] = [
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "io_uring_enter",
+];
+
+/// Classes of waits that are part of the work: for another process or for the other end of a connection.
+const PEERS: [&str; 2] = ["process", "network"];
+
+/// The most processes whose names are remembered.
+const MOST_NAMES: usize = 50_000;
+
+/// What a wait means for its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// The thread has nothing to do.
+    Rest,
+    /// It waits for another process or a peer: part of what it does.
+    Peer,
+    /// It is held up.
+    Harm,
+    /// It is an event loop that waits for something else than events.
+    BlocksLoop,
+}
+
+/// A wait, and what it means.
+#[derive(Debug, Clone)]
+pub struct Fact {
+    pub wait: LiveWait,
+    pub meaning: Meaning,
+    pub process: Rc<str>,
+    pub place: Rc<str>,
+}
+
+/// A thread, and where it belongs.
+#[derive(Debug, Clone)]
+pub struct ThreadFact {
+    pub thread: LiveThread,
+    pub process: Rc<str>,
+    pub place: Rc<str>,
+    /// The process that had the CPU for most of the time that threads waited for one.
+    pub cpu_holder: Option<Rc<str>>,
+}
+
+/// What happened in one interval.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub seconds: f64,
+    pub waits: Vec<Fact>,
+    pub threads: Vec<ThreadFact>,
+    pub lost_waits: u64,
+    pub lost_ns: u64,
+    pub lost_threads: u64,
+    pub took_ns: u64,
+}
+
+/// What is remembered from one interval to the next.
+#[derive(Default)]
+pub struct Known {
+    processes: HashMap<u32, Rc<str>>,
+    places: HashMap<u32, Rc<str>>,
+    loops: HashSet<u32>,
+}
+
+impl Known {
+    /// Says what a look means.
+    pub fn facts(&mut self, look: Look) -> Facts {
+        if self.processes.len() > MOST_NAMES {
+            *self = Known::default();
+        }
+        for thread in &look.threads {
+            if thread.has_ended {
+                self.loops.remove(&thread.tid);
+            } else if thread.tid == thread.pid {
+                self.processes
+                    .insert(thread.pid, printable(&thread.comm).into());
+            }
+        }
+        let rests = rests(&look.waits);
+        for wait in &look.waits {
+            if LOOP_CALLS.contains(&&*wait.call) {
+                self.loops.insert(wait.tid);
+            }
+        }
+        let holder = cpu_holder(&look.cpu);
+        let mut waits = Vec::with_capacity(look.waits.len());
+        for wait in look.waits {
+            waits.push(Fact {
+                meaning: self.meaning(&wait, &rests),
+                process: self.process(wait.pid, &wait.comm),
+                place: self.place(wait.pid),
+                wait,
+            });
+        }
+        let mut threads = Vec::with_capacity(look.threads.len());
+        for thread in look.threads {
+            threads.push(ThreadFact {
+                process: self.process(thread.pid, &thread.comm),
+                place: self.place(thread.pid),
+                cpu_holder: holder.clone(),
+                thread,
+            });
+        }
+        Facts {
+            seconds: look.to_ns.saturating_sub(look.from_ns) as f64 / 1e9,
+            waits,
+            threads,
+            lost_waits: look.lost_waits,
+            lost_ns: look.lost_ns,
+            lost_threads: look.lost_threads,
+            took_ns: u64::try_from(look.took.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn process(&mut self, pid: u32, comm: &str) -> Rc<str> {
+        let name = self
+            .processes
+            .entry(pid)
+            .or_insert_with(|| printable(comm).into());
+        Rc::clone(name)
+    }
+
+    /// The container or unit; `-`: none.
+    fn place(&mut self, pid: u32) -> Rc<str> {
+        let place = self
+            .places
+            .entry(pid)
+            .or_insert_with(|| match place_of(pid) {
+                Some(place) => printable(&place).into(),
+                None => "-".into(),
+            });
+        Rc::clone(place)
+    }
+
+    fn meaning(&self, wait: &LiveWait, rests: &HashSet<(u32, Rc<str>)>) -> Meaning {
+        if &*wait.class == "idle" || rests.contains(&(wait.pid, Rc::clone(&wait.label))) {
+            return Meaning::Rest;
+        }
+        if self.loops.contains(&wait.tid) && !LOOP_CALLS.contains(&&*wait.call) {
+            return Meaning::BlocksLoop;
+        }
+        match PEERS.contains(&&*wait.class) {
+            true => Meaning::Peer,
+            false => Meaning::Harm,
+        }
+    }
+}
+
+/// The waits of processes that are for work, by the rule of the reports.
+fn rests(waits: &[LiveWait]) -> HashSet<(u32, Rc<str>)> {
+    let mut sums: HashMap<(u32, Rc<str>), Sum> = HashMap::new();
+    for wait in waits {
+        let sum = sums.entry((wait.pid, Rc::clone(&wait.label))).or_default();
+        let open = u64::from(wait.open_ns.is_some());
+        sum.count += wait.count + open;
+        sum.open += open;
+        // The whole wait counts, not only its part in this interval.
+        sum.blocked_ns += wait.open_ns.unwrap_or(wait.blocked_ns.max(wait.max_ns));
+        sum.is_for_lock |= wait.is_ownable;
+        sum.class = Some(Rc::clone(&wait.class));
+    }
+    let aside = sums.into_iter().filter(|((_, label), sum)| {
+        let waits = Waits {
+            label,
+            class: sum.class.as_deref().unwrap_or(""),
+            count: sum.count,
+            open: sum.open,
+            blocked_ns: sum.blocked_ns,
+            is_for_lock: sum.is_for_lock,
+            is_parked: false,
+        };
+        waits.are_for() != For::Other
+    });
+    aside.map(|(key, _)| key).collect()
+}
+
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    open: u64,
+    blocked_ns: u64,
+    is_for_lock: bool,
+    class: Option<Rc<str>>,
+}
+
+fn cpu_holder(held: &[CpuHeld]) -> Option<Rc<str>> {
+    let held = held.iter().find(|held| held.kind != "idle")?;
+    let name = match (&held.comm, held.pid) {
+        (Some(comm), Some(pid)) => format!("{}/{pid}", printable(comm)),
+        _ => match held.kind {
+            "quota" => "its CPU quota".to_string(),
+            "stolen" => "the hypervisor".to_string(),
+            "many" => "many processes".to_string(),
+            _ => return None,
+        },
+    };
+    Some(name.into())
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows: the waits of an interval by process, thread, unit, call, label, class, resource or owner.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use debox::live::LiveWait;
+use debox::predicate::Predicate;
+use kit_console::printable;
+
+use super::facts::{Fact, Facts, Meaning, ThreadFact};
+use crate::options::{By, SortBy};
+
+/// The label and class of waits for a CPU.
+const CPU_WAIT: (&str, &str) = ("waiting for a CPU", "cpu");
+
+/// What is shown.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    pub by: By,
+    pub sort: SortBy,
+    pub filter: Option<Predicate>,
+    pub with_idle: bool,
+    /// Only what belongs to all of these groups.
+    pub within: Vec<(By, Rc<str>)>,
+}
+
+/// A group of waits.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// What the group is, unique among its kind.
+    pub key: Rc<str>,
+    pub name: String,
+    pub pid: Option<u32>,
+    pub tid: Option<u32>,
+    /// How many waits: ended, and not.
+    pub waits: u64,
+    pub open: u64,
+    pub waiting_ns: u64,
+    /// Of these, the time that holds something up.
+    pub harm_ns: u64,
+    pub cpu_ns: u64,
+    pub longest_ns: u64,
+    pub blocks_loop: bool,
+    /// What was waited for, the longest first, with the class.
+    pub why: Vec<Share>,
+    /// Who held it, or else what it was, or who ended it.
+    pub held_by: Vec<Share>,
+}
+
+/// A part of a row's time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    pub what: Rc<str>,
+    pub kind: Rc<str>,
+    pub ns: u64,
+}
+
+/// The sums of a row while it is made.
+#[derive(Default)]
+struct Sums {
+    row: Row,
+    why: HashMap<(Rc<str>, Rc<str>), u64>,
+    held_by: HashMap<(Rc<str>, Rc<str>), u64>,
+}
+
+/// The rows, sorted.
+pub fn rows(facts: &Facts, choice: &Choice) -> Vec<Row> {
+    let mut sums: HashMap<Rc<str>, Sums> = HashMap::new();
+    for fact in &facts.waits {
+        if is_shown(fact, choice) {
+            add_wait(&mut sums, fact, choice.by);
+        }
+    }
+    // A filter is about waits at a place; waits for a CPU and computing are not among those.
+    if choice.filter.is_none() {
+        for fact in &facts.threads {
+            let belongs = |(by, key): &(By, Rc<str>)| {
+                thread_key(fact, *by).is_some_and(|(own, _)| own == *key)
+            };
+            if choice.within.iter().all(belongs) {
+                add_thread(&mut sums, fact, choice.by);
+            }
+        }
+    }
+    let mut rows: Vec<Row> = sums.into_values().map(Sums::finish).collect();
+    rows.retain(|row| row.waits + row.open > 0 || row.waiting_ns > 0 || row.cpu_ns > 0);
+    sort(&mut rows, choice.sort);
+    rows
+}
+
+fn sort(rows: &mut [Row], by: SortBy) {
+    rows.sort_by(|one, other| {
+        let key = |row: &Row| match by {
+            SortBy::Wait | SortBy::Name => (row.harm_ns, row.waiting_ns),
+            SortBy::Cpu => (row.cpu_ns, row.waiting_ns),
+            SortBy::Longest => (row.longest_ns, row.waiting_ns),
+            SortBy::Waits => (row.waits + row.open, row.waiting_ns),
+        };
+        let by_name = one.name.cmp(&other.name).then(one.key.cmp(&other.key));
+        match by {
+            SortBy::Name => by_name,
+            _ => key(other).cmp(&key(one)).then(by_name),
+        }
+    });
+}
+
+/// Whether a wait is among those that are chosen.
+pub fn is_shown(fact: &Fact, choice: &Choice) -> bool {
+    (choice.with_idle || fact.meaning != Meaning::Rest)
+        && choice
+            .within
+            .iter()
+            .all(|(by, key)| key_of(fact, *by).0 == *key)
+        && choice
+            .filter
+            .as_ref()
+            .is_none_or(|filter| filter.holds(&fact.wait))
+}
+
+/// What group a wait belongs to, and the group's name.
+fn key_of(fact: &Fact, by: By) -> (Rc<str>, String) {
+    let wait = &fact.wait;
+    let named = |text: &str| (Rc::from(text), printable(text).into_owned());
+    match by {
+        By::Process => (wait.pid.to_string().into(), fact.process.to_string()),
+        By::Thread => (
+            wait.tid.to_string().into(),
+            printable(&wait.comm).into_owned(),
+        ),
+        By::Unit => named(&fact.place),
+        By::Call => named(&wait.call),
+        By::Label => named(&wait.label),
+        By::Class => named(&wait.class),
+        By::Resource => named(&resource(wait).unwrap_or_else(|| "(not known)".to_string())),
+        By::Owner => named(&holder(wait).unwrap_or_else(|| "(nobody known)".to_string())),
+    }
+}
+
+fn thread_key(fact: &ThreadFact, by: By) -> Option<(Rc<str>, String)> {
+    let thread = &fact.thread;
+    Some(match by {
+        By::Process => (thread.pid.to_string().into(), fact.process.to_string()),
+        By::Thread => (
+            thread.tid.to_string().into(),
+            printable(&thread.comm).into_owned(),
+        ),
+        By::Unit => (Rc::clone(&fact.place), fact.place.to_string()),
+        By::Call | By::Resource => return None,
+        By::Label => (CPU_WAIT.0.into(), CPU_WAIT.0.to_string()),
+        By::Class => (CPU_WAIT.1.into(), CPU_WAIT.1.to_string()),
+        By::Owner => {
+            let holder = fact.cpu_holder.clone()?;
+            (Rc::clone(&holder), holder.to_string())
+        }
+    })
+}
+
+fn add_wait(sums: &mut HashMap<Rc<str>, Sums>, fact: &Fact, by: By) {
+    let wait = &fact.wait;
+    let (key, name) = key_of(fact, by);
+    let sum = sums.entry(Rc::clone(&key)).or_default();
+    sum.begin(key, name, by, wait.pid, wait.tid);
+    let row = &mut sum.row;
+    row.waits += wait.count;
+    row.open += u64::from(wait.open_ns.is_some());
+    row.waiting_ns += wait.blocked_ns;
+    row.longest_ns = row.longest_ns.max(wait.max_ns);
+    let is_harm = matches!(fact.meaning, Meaning::Harm | Meaning::BlocksLoop);
+    if is_harm {
+        row.harm_ns += wait.blocked_ns;
+    }
+    row.blocks_loop |= fact.meaning == Meaning::BlocksLoop && wait.blocked_ns > 0;
+    *sum.why
+        .entry((Rc::clone(&wait.label), Rc::clone(&wait.class)))
+        .or_default() += wait.blocked_ns;
+    if let Some((what, kind)) = held_by(wait) {
+        *sum.held_by.entry((what, kind)).or_default() += wait.blocked_ns;
+    }
+}
+
+fn add_thread(sums: &mut HashMap<Rc<str>, Sums>, fact: &ThreadFact, by: By) {
+    let thread = &fact.thread;
+    let ready_ns = thread.runqueue_ns + thread.preempted_ns;
+    let is_of_tasks = matches!(by, By::Process | By::Thread | By::Unit);
+    if ready_ns == 0 && !(is_of_tasks && thread.cpu_ns > 0) {
+        return;
+    }
+    let Some((key, name)) = thread_key(fact, by) else {
+        return;
+    };
+    let sum = sums.entry(Rc::clone(&key)).or_default();
+    sum.begin(key, name, by, thread.pid, thread.tid);
+    sum.row.waiting_ns += ready_ns;
+    sum.row.harm_ns += ready_ns;
+    if is_of_tasks {
+        sum.row.cpu_ns += thread.cpu_ns;
+    }
+    if ready_ns > 0 {
+        *sum.why
+            .entry((CPU_WAIT.0.into(), CPU_WAIT.1.into()))
+            .or_default() += ready_ns;
+        if let Some(holder) = &fact.cpu_holder {
+            *sum.held_by
+                .entry((Rc::clone(holder), "cpu".into()))
+                .or_default() += ready_ns;
+        }
+    }
+}
+
+impl Sums {
+    fn begin(&mut self, key: Rc<str>, name: String, by: By, pid: u32, tid: u32) {
+        let row = &mut self.row;
+        if !row.name.is_empty() {
+            return;
+        }
+        (row.key, row.name) = (key, name);
+        row.pid = matches!(by, By::Process | By::Thread).then_some(pid);
+        row.tid = (by == By::Thread).then_some(tid);
+    }
+
+    fn finish(self) -> Row {
+        Row {
+            why: shares(self.why),
+            held_by: shares(self.held_by),
+            ..self.row
+        }
+    }
+}
+
+fn shares(of: HashMap<(Rc<str>, Rc<str>), u64>) -> Vec<Share> {
+    let mut shares: Vec<Share> = of
+        .into_iter()
+        .map(|((what, kind), ns)| Share { what, kind, ns })
+        .collect();
+    shares.sort_by_key(|share| (Reverse(share.ns), Rc::clone(&share.what)));
+    shares
+}
+
+/// Who held what was waited for: `name/tid`.
+pub fn holder(wait: &LiveWait) -> Option<String> {
+    let holder = wait.holder.as_ref()?;
+    Some(format!("{}/{}", printable(&holder.comm), holder.tid))
+}
+
+/// What was waited for, in words.
+pub fn resource(wait: &LiveWait) -> Option<String> {
+    let kind = wait.resource_kind.as_ref()?;
+    Some(match &wait.resource {
+        Some(name) => format!("{kind} {}", printable(name)),
+        None => kind.to_string(),
+    })
+}
+
+/// The best that is known about who or what held a wait up, and what that is: `owner`, `resource` or `waker`.
+fn held_by(wait: &LiveWait) -> Option<(Rc<str>, Rc<str>)> {
+    if let Some(holder) = holder(wait) {
+        return Some((holder.into(), "owner".into()));
+    }
+    if let Some(resource) = resource(wait) {
+        return Some((resource.into(), "resource".into()));
+    }
+    let waker = wait.waker.as_ref()?;
+    let (comm, tid) = (waker.comm.as_ref()?, waker.tid?);
+    Some((
+        format!("woken by {}/{tid}", printable(comm)).into(),
+        "waker".into(),
+    ))
+}
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;
