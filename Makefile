@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, build, bench, hot-cold, adapters, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, build, bench, hot-cold, stages, adapters, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold adapters lint install clean
+.PHONY: all demo demo-hbench test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold stages adapters lint install clean
 
 all: build
 
@@ -109,6 +109,14 @@ HOT_COLD ?= hot-cold
 hot-cold: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/hot_cold.py --latlab $(TARGET)/release/latlab -o $(HOT_COLD)
+
+# The stages of Flash's history on a slow disk, and in which calls DeBox finds each to wait: three minutes. As root, on a
+# machine that does nothing else. STAGES names the new directory.
+STAGES ?= stages
+stages: build
+	scripts/setup test
+	$(AS_ROOT) python3 flash/bench/stages.py -o $(STAGES) --flash $(TARGET)/release/flash \
+		--debox $(TARGET)/release/debox --latlab $(TARGET)/release/latlab
 
 # What lets other servers use flash's path server (flash/adapters/README.md).
 adapters:

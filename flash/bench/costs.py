@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Measures what flash/README.md says about costs: TLS handshakes, idle connections, and the sandbox.
+"""Measures what flash/README.md says about costs: TLS handshakes, idle connections, the sandbox, and open files.
 
 On a machine that does nothing else; a minute. Needs openssl and wrk (scripts/setup test bench).
 
@@ -8,7 +8,8 @@ On a machine that does nothing else; a minute. Needs openssl and wrk (scripts/se
 
 Handshakes: `openssl s_time -new` against one loop; mean and longest by flash's own counters, of TLS 1.2 and 1.3 together.
 Idle connections: growth of the resident memory (VmRSS) by so many connections, divided by their number.
-Sandbox: requests per second with and without it, in turn; the median of the ratios, with the lowest and the highest.
+Sandbox and open files: requests per second with and without, in turn; the median of the ratios, with the lowest and the
+highest.
 """
 
 import argparse
@@ -129,18 +130,31 @@ def rate(program, root, seconds, *options):
     return float(re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)[1])
 
 
-def sandbox(program, root, rounds, seconds):
-    """Prints what the sandbox costs."""
+def compare(program, root, rounds, seconds, words, options):
+    """Prints the requests per second without and with these options."""
     pairs = []
     for number in range(rounds):
         # Each goes first in half of the rounds.
-        order = [[], ["--no-sandbox"]][:: 1 if number % 2 == 0 else -1]
-        measured = {bool(options): rate(program, root, seconds, *options) for options in order}
+        order = [[], options][:: 1 if number % 2 == 0 else -1]
+        measured = {bool(chosen): rate(program, root, seconds, *chosen) for chosen in order}
         pairs.append((measured[False], measured[True]))
-    ratios = [inside / outside for inside, outside in pairs]
-    inside, outside = (statistics.median(column) for column in zip(*pairs))
+    ratios = [usual / changed for usual, changed in pairs]
+    if words[0] == "without":
+        ratios = [1 / ratio for ratio in ratios]
+    usual, changed = (statistics.median(column) for column in zip(*pairs))
     spread = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-    print(f"requests/s: {inside:.0f} with the sandbox, {outside:.0f} without; ratio {spread} in {rounds} rounds")
+    print(f"requests/s: {usual:.0f} {words[0]} {words[1]}, {changed:.0f} {words[2]}; ratio {spread} in {rounds} rounds")
+
+
+def sandbox(program, root, rounds, seconds):
+    """Prints what the sandbox costs."""
+    compare(program, root, rounds, seconds, ("with", "the sandbox", "without"), ["--no-sandbox"])
+
+
+def open_files(program, root, rounds, seconds):
+    """Prints what it brings to keep files open."""
+    options = ["--open-files", "1000"]
+    compare(program, root, rounds, seconds, ("without", "files kept open", "with"), options)
 
 
 def main():
@@ -148,7 +162,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flash", default="target/release/flash", help="the program to measure")
     parser.add_argument("--seconds", type=int, default=3, help="of each run")
-    parser.add_argument("--rounds", type=int, default=6, help="of the comparison with and without the sandbox")
+    parser.add_argument("--rounds", type=int, default=6, help="of the comparisons with and without")
     parser.add_argument("--connections", type=int, default=400, help="idle connections")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -159,6 +173,7 @@ def main():
         handshakes(options.flash, place, root, options.seconds)
         idle(options.flash, place, root, options.connections)
         sandbox(options.flash, root, options.rounds, options.seconds)
+        open_files(options.flash, root, options.rounds, options.seconds)
 
 
 if __name__ == "__main__":

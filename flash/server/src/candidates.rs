@@ -49,6 +49,11 @@ impl Candidates {
         exists
     }
 
+    /// How many have been skipped.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
     pub fn name(&self) -> &[u8] {
         &self.all[self.at].0
     }

@@ -21,6 +21,7 @@ mod access;
 mod auth;
 mod check;
 mod limits;
+mod stages;
 mod unix;
 mod upstream;
 
@@ -50,6 +51,10 @@ pub struct Config {
     pub passwords: Passwords,
     #[serde(default)]
     pub limits: Limits,
+    stage: Option<stages::Name>,
+    #[serde(default)]
+    open_files: stages::OpenFiles,
+    assumed_memory: Option<stages::Memory>,
     #[serde(default, rename = "server")]
     servers: Vec<Spanned<Server>>,
 }
@@ -210,6 +215,12 @@ impl<'de, const LEAST: usize, const MOST: usize> Deserialize<'de> for Number<LEA
                 Err(D::Error::custom(why))
             }
         }
+    }
+}
+
+impl Config {
+    pub fn stages(&self) -> crate::stages::Settings {
+        stages::settings(self.stage, &self.open_files, self.assumed_memory)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::log::{Format, Log};
 use crate::pace::Pace;
 use crate::sandbox::{self, Reach};
 use crate::sites::Hosts;
+use crate::stages::{self, LoopState};
 use crate::upstream::links::Links;
 use crate::upstream::scripts::Scripts;
 
@@ -38,6 +39,7 @@ pub struct Options {
     pub linger_ms: u64,
     pub passwords: passwords::Settings,
     pub limits: limits::Settings,
+    pub stages: stages::Settings,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
     /// Of the access log.
@@ -59,6 +61,7 @@ impl Default for Options {
             grace_ms: 30_000,
             passwords: passwords::Settings::default(),
             limits: limits::Settings::default(),
+            stages: stages::Settings::default(),
             log_format: Format::default(),
         }
     }
@@ -186,6 +189,7 @@ pub struct Context {
     pub log_ms: u32,
     pub pace: Pace,
     pub remembered: Remembered,
+    pub stage: LoopState,
     pub links: Links,
     pub phase: Phase,
     pub number: usize,

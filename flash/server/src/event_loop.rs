@@ -22,6 +22,7 @@ use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
 use crate::pace::Pace;
 use crate::residency::COPIED;
+use crate::stages::LoopState;
 use crate::upstream::links::{Links, LINK};
 
 mod accepting;
@@ -88,6 +89,7 @@ impl EventLoop {
         let own = epoll.try_clone().context("no epoll descriptor")?;
         let loops = shared.loops;
         let scripts = shared.scripts.clone();
+        let stage = LoopState::new(&options.stages, loops);
         let mut it = EventLoop {
             epoll,
             listeners,
@@ -108,6 +110,7 @@ impl EventLoop {
                 log_ms: 0,
                 pace: Pace::default(),
                 remembered,
+                stage,
                 links: Links::new(own, loops, scripts),
                 phase: Phase::Serves,
                 number,
@@ -141,6 +144,7 @@ impl EventLoop {
             self.resume();
             self.look_at_deadlines();
             self.context.links.look(self.context.now);
+            self.context.stage.look_at_open_files(self.context.now);
             self.unpause()?;
             if self.is_over() {
                 self.leave();
@@ -168,7 +172,8 @@ impl EventLoop {
         let end = ends.then_some(self.ends_at);
         let later = self.later.keys().next().copied();
         let links = self.context.links.looks_at;
-        let next = [tick, later, self.paused_until, end, links]
+        let stage = self.context.stage.looks_at;
+        let next = [tick, later, self.paused_until, end, links, stage]
             .into_iter()
             .flatten()
             .min()?;
@@ -348,6 +353,7 @@ impl EventLoop {
 
     /// Lets connections wait in the listening sockets for a while, as there is no room.
     fn pause(&mut self) {
+        self.context.stage.close_open_files();
         if self.paused_until.is_none() {
             for listener in &self.listeners {
                 let _ = epoll::delete(&self.epoll, &listener.socket);

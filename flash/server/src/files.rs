@@ -1,9 +1,9 @@
 //! Files below a root. A loop opens them if the kernel's caches have the whole path; otherwise a helper does.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use rustix::fs::{
@@ -13,6 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::http::conditions::Validators;
+use crate::mapping::Mapping;
 
 /// How often a path that changes while the kernel follows it is tried again before the answer is "busy".
 const MAX_RACES: usize = 16;
@@ -28,6 +29,8 @@ pub struct Root {
     pub device: u64,
     /// The files belong to this user, so reading them need not note the time of access.
     may_skip_access_time: AtomicBool,
+    /// The kernel reads ahead, also for the loop.
+    reads_ahead: AtomicBool,
 }
 
 /// Which file it is, whatever its name.
@@ -46,6 +49,10 @@ pub struct File {
     pub validators: Validators,
     /// `cachestat` has been refused for it, or contradicted.
     pub hides_residency: AtomicBool,
+    /// It has become shorter, so nobody may use it for another request.
+    pub is_stale: AtomicBool,
+    /// Made when it is needed first.
+    mapping: OnceLock<Option<Mapping>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +88,7 @@ impl Root {
             number: ROOTS.fetch_add(1, Ordering::Relaxed),
             device: device(&status),
             may_skip_access_time: AtomicBool::new(true),
+            reads_ahead: AtomicBool::new(false),
         };
         // Whether the call exists; what it finds does not matter.
         match root.open_with(b"", ResolveFlags::CACHED) {
@@ -95,6 +103,11 @@ impl Root {
         }
     }
 
+    /// Has the kernel read ahead in the files that are opened from now on.
+    pub fn read_ahead(&self) {
+        self.reads_ahead.store(true, Ordering::Relaxed);
+    }
+
     #[cfg(test)]
     pub fn pretend_device(self, device: u64) -> Root {
         Root { device, ..self }
@@ -104,13 +117,13 @@ impl Root {
     pub fn open_cached(&self, name: &[u8]) -> Option<Lookup> {
         match self.open_with(name, ResolveFlags::CACHED) {
             Err(Errno::AGAIN) => None,
-            opened => Some(lookup(opened)),
+            opened => Some(self.lookup(opened)),
         }
     }
 
     /// Waits for the disk if it has to.
     pub fn open_waiting(&self, name: &[u8]) -> Lookup {
-        lookup(self.open_patiently(name, ResolveFlags::empty()))
+        self.lookup(self.open_patiently(name, ResolveFlags::empty()))
     }
 
     /// As `open_waiting`, but does not touch another device than the root's. `None`: the name is on one, or leads out of
@@ -118,7 +131,7 @@ impl Root {
     pub fn open_on_device(&self, name: &[u8]) -> Option<Lookup> {
         match self.open_patiently(name, ResolveFlags::NO_XDEV) {
             Err(Errno::XDEV) => None,
-            opened => Some(lookup(opened)),
+            opened => Some(self.lookup(opened)),
         }
     }
 
@@ -170,22 +183,23 @@ impl Root {
         }
         open(flags)
     }
-}
 
-fn lookup(opened: Result<OwnedFd, Errno>) -> Lookup {
-    match opened.and_then(File::of) {
-        Ok(file) => Lookup::Found(Arc::new(file)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Lookup::Missing,
-        Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO) => {
-            Lookup::Forbidden
+    fn lookup(&self, opened: Result<OwnedFd, Errno>) -> Lookup {
+        let reads_ahead = self.reads_ahead.load(Ordering::Relaxed);
+        match opened.and_then(|fd| File::of(fd, reads_ahead)) {
+            Ok(file) => Lookup::Found(Arc::new(file)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Lookup::Missing,
+            Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO) => {
+                Lookup::Forbidden
+            }
+            Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Lookup::Busy,
+            Err(error) => Lookup::Failed(error),
         }
-        Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Lookup::Busy,
-        Err(error) => Lookup::Failed(error),
     }
 }
 
 impl File {
-    fn of(fd: OwnedFd) -> Result<File, Errno> {
+    fn of(fd: OwnedFd, reads_ahead: bool) -> Result<File, Errno> {
         // What the inode in memory says: network file systems are not asked.
         let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let status = statx(&fd, "", how, StatxFlags::BASIC_STATS)?;
@@ -194,7 +208,7 @@ impl File {
             FileType::Directory => Kind::Directory,
             _ => Kind::Other,
         };
-        if kind == Kind::Regular {
+        if kind == Kind::Regular && !reads_ahead {
             // On a miss the kernel would start read-ahead in the loop, which takes time; helpers ask for it.
             let _ = fadvise(&fd, 0, None, Advice::Random);
         }
@@ -208,7 +222,31 @@ impl File {
             size: status.stx_size,
             validators: validators(&status),
             hides_residency: AtomicBool::new(false),
+            is_stale: AtomicBool::new(false),
+            mapping: OnceLock::new(),
         })
+    }
+
+    /// The same file, unchanged.
+    pub fn is_same(&self, other: &File) -> bool {
+        let is_same = self.id == other.id && self.size == other.size;
+        is_same && self.validators == other.validators && !self.is_stale.load(Ordering::Relaxed)
+    }
+
+    /// `None`: it cannot be mapped.
+    pub fn mapping(&self) -> Option<&Mapping> {
+        let mapping = self
+            .mapping
+            .get_or_init(|| Mapping::of(self.fd.as_fd(), self.size));
+        mapping.as_ref()
+    }
+
+    /// # Errors
+    ///
+    /// Those of statx.
+    pub fn size_now(&self) -> Result<u64, Errno> {
+        let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        Ok(statx(&self.fd, "", how, StatxFlags::SIZE)?.stx_size)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::address::Address;
 use crate::context::{Heirs, Phase, Reloads, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
+use crate::files::Root;
 use crate::handover::Arrivals;
 use crate::helpers::pools::Pools;
 use crate::helpers::{self, Inbox, Pool};
@@ -219,6 +220,9 @@ impl Generation {
         let loops = plan.loops.max(1);
         let earlier = before.map(Generation::of_sites).unwrap_or_default();
         let (hosts, upstreams) = sites::open(&plan.hosts, &network.listens, &earlier)?;
+        if plan.options.stages.stage.reads_ahead() {
+            sites::roots(&hosts).for_each(Root::read_ahead);
+        }
         let (status, statuses) = mpsc::channel();
         let few = (plan.helpers / 4).max(1);
         let devices = sites::devices(&hosts);

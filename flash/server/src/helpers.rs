@@ -8,6 +8,7 @@ mod flights;
 mod inbox;
 mod key;
 pub mod pools;
+pub mod reading;
 mod work;
 
 use std::os::fd::OwnedFd;
@@ -24,6 +25,7 @@ use crate::files::{Lookup, Root};
 use flights::Flights;
 pub use inbox::{Inbox, Ticket};
 use key::Key;
+use reading::Reading;
 use work::SCRATCH;
 pub use work::{Result, Work};
 
@@ -36,10 +38,25 @@ pub struct Job {
     pub answer_to: Arc<Inbox>,
 }
 
+struct Queued {
+    /// By which other jobs find it.
+    key: Option<Key>,
+    job: Job,
+    /// Until it is done.
+    reading: Option<Reading>,
+}
+
+impl Queued {
+    fn new(key: Option<Key>, job: Job) -> Queued {
+        let reading = job.work.reads().map(Reading::begin);
+        Queued { key, job, reading }
+    }
+}
+
 /// Helpers with a queue of their own.
 pub struct Pool {
     name: &'static str,
-    jobs: ArrayQueue<(Option<Key>, Job)>,
+    jobs: ArrayQueue<Queued>,
     flights: Flights,
     /// Does what is on another device. `None`: this pool is for all devices.
     elsewhere: Option<Arc<Pool>>,
@@ -113,13 +130,14 @@ impl Pool {
                 false
             }
             (Some(key), Some(mut flights)) => {
-                let is_taken = self.jobs.push((Some(key.clone()), job)).is_ok();
+                let queued = Queued::new(Some(key.clone()), job);
+                let is_taken = self.jobs.push(queued).is_ok();
                 if is_taken {
                     flights.begin(key);
                 }
                 is_taken
             }
-            _ => self.jobs.push((None, job)).is_ok(),
+            _ => self.jobs.push(Queued::new(None, job)).is_ok(),
         };
         if !is_taken {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -200,14 +218,15 @@ impl Pool {
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let _ = self.add_thread(|| {});
             }
-            if let Some((key, job)) = self.jobs.pop() {
-                self.run(key, job, &mut scratch);
+            if let Some(queued) = self.jobs.pop() {
+                self.run(queued, &mut scratch);
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn run(&self, key: Option<Key>, job: Job, scratch: &mut [u8]) {
+    fn run(&self, queued: Queued, scratch: &mut [u8]) {
+        let Queued { key, job, reading } = queued;
         let begin = std::time::Instant::now();
         self.counts.busy.fetch_add(1, Ordering::Relaxed);
         let Job {
@@ -222,6 +241,7 @@ impl Pool {
             }
             (todo, _) => Ok(work::work(todo, scratch)),
         };
+        drop(reading);
         self.counts.busy.fetch_sub(1, Ordering::Relaxed);
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);

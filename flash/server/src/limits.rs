@@ -33,6 +33,7 @@ impl Limits {
             sockets: sockets(plan),
             may_change: plan.caller == Caller::Reloads,
             upstreams: Reach::of(&plan.hosts),
+            of_loops: plan.options.stages.stage.own_calls(),
             is_inherited: plan.caller != Caller::Library,
         };
         Limits {

@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::{Args, CommandFactory, Parser};
 use kit_console::manual::{self, Completions, Man};
 use kit_console::{say, Allowed};
-use kit_units::parse_duration;
+use kit_units::{parse_duration, parse_size};
 
 use flash::address::Address;
 use flash::context::Options;
@@ -19,6 +19,8 @@ use flash::log::Format;
 use flash::path_server::command::{self, PathServerOptions};
 use flash::server::{room_for_connections, Caller, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
+use flash::stages::command::StagesOptions;
+use flash::stages::{self, Stage};
 use flash::systemd::Passed;
 use flash::tls::{Pair, Settings, Tls};
 use flash::unix::{self, Owner};
@@ -61,6 +63,8 @@ enum Subcommand {
         flash path-server --listen unix:/run/flash-paths.sock --root /srv/www --user www-data\n\n\
         Ends on SIGTERM and SIGINT; SIGHUP closes the names that are kept open.")]
     PathServer(Box<PathServerOptions>),
+    /// List the stages of Flash's history, which `flash serve --stage` serves
+    Stages(StagesOptions),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
@@ -119,6 +123,8 @@ struct Serve {
     /// Do not limit the threads to the files and system calls that they need
     #[arg(long)]
     no_sandbox: bool,
+    #[command(flatten)]
+    stage: OfStage,
     /// Event loops [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
@@ -145,6 +151,35 @@ struct Serve {
     grace: Duration,
 }
 
+/// How a loop opens and sends files.
+#[derive(Args)]
+struct OfStage {
+    /// Serve as an earlier Flash did, to see what it waits for (`flash stages` lists them) [default: today]
+    #[arg(long, value_name = "NAME", value_parser = stages::find)]
+    stage: Option<&'static Stage>,
+    /// Files kept open [default: none; 1024 in the stages before today's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    open_files: Option<u32>,
+    /// How long a file that is kept open is used before its name is looked up again
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    open_file_check: Duration,
+    /// Stage no-mmap: bytes of files that are taken to be in memory [default: a quarter of the memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    assumed_memory: Option<u64>,
+}
+
+impl OfStage {
+    fn settings(&self) -> stages::Settings {
+        let usual = stages::Settings::default();
+        stages::Settings {
+            stage: self.stage.unwrap_or(usual.stage),
+            open_files: self.open_files.map(|number| number as usize),
+            check_ms: ms(self.open_file_check),
+            memory: self.assumed_memory.unwrap_or(usual.memory),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = match kit_console::parse::<Cli>("flash", FAILED) {
         Ok(cli) => cli,
@@ -155,6 +190,7 @@ fn main() -> ExitCode {
         Subcommand::Run(File { file }) => run(&file),
         Subcommand::Check(arguments) => check(&arguments.file),
         Subcommand::PathServer(options) => command::run(*options),
+        Subcommand::Stages(options) => stages::command::run(&options),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
@@ -171,7 +207,9 @@ fn main() -> ExitCode {
 
 fn serve(arguments: Serve) -> Result<()> {
     let loops = loops(arguments.loops.map(usize::from));
-    let connections = connections(arguments.connections.map(|wanted| wanted as usize))?;
+    let stages = arguments.stage.settings();
+    let wanted = arguments.connections.map(|wanted| wanted as usize);
+    let connections = connections(wanted, stages.open_files())?;
     let files = FileOptions {
         index: arguments.index,
         lists: arguments.list,
@@ -223,6 +261,7 @@ fn serve(arguments: Serve) -> Result<()> {
             helper_ms: ms(arguments.disk),
             grace_ms: ms(arguments.grace),
             log_format: arguments.log_format,
+            stages,
             ..Options::default()
         },
     };
@@ -239,8 +278,10 @@ fn run(file: &Path) -> Result<()> {
 fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
     let (config, hosts) = config::read(file)?;
     let loops = loops(config.loops.map(|number| number.0));
-    let connections = connections(config.connections.map(|number| number.0))?;
     let usual = Options::default();
+    let stages = config.stages();
+    let wanted = config.connections.map(|number| number.0);
+    let connections = connections(wanted, stages.open_files())?;
     let or = |time: Option<config::Time>, usual| time.map_or(usual, |time| ms(time.0));
     let times = &config.timeouts;
     let directory = file.parent().unwrap_or(Path::new(""));
@@ -268,6 +309,7 @@ fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
             passwords: config.passwords.over(usual.passwords),
             limits: config.limits.settings(),
             log_format: config.log_format,
+            stages,
             ..usual
         },
     })
@@ -294,8 +336,9 @@ fn loops(wanted: Option<usize>) -> usize {
     wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-fn connections(wanted: Option<usize>) -> Result<usize> {
-    let room = room_for_connections();
+/// `open_files`: that are no connection's.
+fn connections(wanted: Option<usize>, open_files: usize) -> Result<usize> {
+    let room = room_for_connections().saturating_sub(open_files / 2).max(1);
     match wanted {
         None => Ok(room.min(CONNECTIONS)),
         Some(wanted) if wanted <= room => Ok(wanted),

@@ -5,7 +5,6 @@
 mod bring;
 pub mod command;
 mod figures;
-mod kept;
 mod peers;
 pub mod protocol;
 mod serving;
@@ -27,12 +26,12 @@ use rustix::net::{
     bind, connect, listen, socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::descriptors::{self, room_for_connections};
 use crate::files::Root;
 use crate::generation::end_the_server;
 use crate::helpers::{Inbox, Pool};
 use crate::ports;
 use crate::sandbox::{self, Paths, Role};
-use crate::server::room_for_connections;
 use crate::user::Identity;
 pub use bring::{Brought, How};
 use peers::Rights;
@@ -78,6 +77,7 @@ impl PathServer {
         let counters = plan.metrics.map(ports::open_alone).transpose()?;
         let (counters, metrics) = counters.unzip();
         let files = room_for_connections() * 2;
+        descriptors::make_room(CLIENTS, plan.keep);
         if let Some(user) = &plan.user {
             user.assume()?;
         }

@@ -10,11 +10,14 @@ use std::{io, mem};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::files::File;
+use crate::helpers::reading::is_read;
 
 /// Bytes that are copied at once.
 pub const COPIED: usize = 64 << 10;
 /// Bytes that are sent at once without being copied. What the kernel takes away in the meantime makes the loop wait.
 pub const SENT: u64 = 256 << 10;
+/// Brought into memory by one job of a helper.
+pub const BROUGHT: u64 = 512 << 10;
 /// What is shorter is copied: the head and the file go out together.
 const SMALL: u64 = 32 << 10;
 
@@ -47,15 +50,33 @@ pub fn look(
     buffer: &mut [u8],
 ) -> Ready {
     let length = end - begin;
-    if length > SMALL && !copies && !file.hides_residency.load(Ordering::Relaxed) {
+    let hides = file.hides_residency.load(Ordering::Relaxed) || is_read(file.id);
+    if length > SMALL && !copies && !hides {
         let length = length.min(SENT);
         match is_resident(file.fd.as_fd(), begin, length) {
-            Ok(true) => return Ready::Resident(length),
+            Ok(true) if is_there(file, begin + length - 1) => return Ready::Resident(length),
+            Ok(true) => {}
             Ok(false) if !was_brought => return Ready::Absent,
             // Refused, or contradicted by what the helper has just done.
             Ok(false) | Err(_) => file.hides_residency.store(true, Ordering::Relaxed),
         }
     }
+    read(file, begin, end, buffer)
+}
+
+/// Whether a byte is in memory, and not only its page, which another process may just be reading: pages are read in
+/// order, so the last one tells of those before it.
+fn is_there(file: &File, at: u64) -> bool {
+    let mut byte = [0];
+    let mut parts = [io::IoSliceMut::new(&mut byte)];
+    let read = rustix::io::preadv2(&file.fd, &mut parts, at, ReadWriteFlags::NOWAIT);
+    // Where this call does not exist, `cachestat` is all that there is.
+    !matches!(read, Ok(0) | Err(Errno::AGAIN | Errno::INTR))
+}
+
+/// Reads what is in memory, from `begin` on.
+pub fn read(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> Ready {
+    let length = end - begin;
     let most = buffer
         .len()
         .min(COPIED)

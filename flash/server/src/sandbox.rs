@@ -59,6 +59,8 @@ pub struct Paths {
     /// All other threads come from the main thread, so they have its limits, too.
     pub is_inherited: bool,
     pub upstreams: Reach,
+    /// System calls that only loops make, and not in every configuration.
+    pub of_loops: &'static [libc::c_long],
 }
 
 /// Which upstreams loops connect to.

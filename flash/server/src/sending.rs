@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,11 +12,10 @@ use rustix::io::Errno;
 use crate::answer::{Reply, Segment};
 use crate::helpers::Work;
 use crate::http::request::Request;
-use crate::residency::{self, Ready};
+use crate::residency::{Ready, BROUGHT};
+use crate::stages::LoopState;
 use crate::transport::{Transport, ENCRYPTED};
 
-/// Brought into memory by one job of a helper.
-const BROUGHT: u64 = 512 << 10;
 /// Memory may be so short that what was brought is gone before it is sent: after so many times the helper's own copy
 /// is sent.
 const TRIES: u32 = 2;
@@ -97,11 +97,19 @@ impl Sending {
         self.has_failed = true;
     }
 
+    /// The file that comes next has become shorter.
+    pub fn mark_stale(&self) {
+        if let Some(Segment::File { file, .. }) = self.body.front() {
+            file.is_stale.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// One call, at most, that sends so many bytes of the body at most. `buffer`: for what is copied.
     pub fn step(
         &mut self,
         transport: &mut Transport,
         socket: &OwnedFd,
+        stage: &mut LoopState,
         buffer: &mut [u8],
         most: usize,
     ) -> Result<Progress, Errno> {
@@ -131,22 +139,23 @@ impl Sending {
                 let was_brought = self.brought > 0;
                 let (begin, end) = (part.begin, part.end);
                 let end = end.min(begin.saturating_add(most as u64));
-                match residency::look(file, begin, end, was_brought, copies, buffer) {
+                match stage.look(file, begin, end, was_brought, copies, buffer) {
                     Ready::Copied(length) => {
                         transport.send(socket, head, &buffer[..length], false)?
                     }
-                    Ready::Resident(_) if !head.is_empty() => {
-                        transport.send(socket, head, &[], true)?
-                    }
                     Ready::Resident(length) => {
-                        let (mut offset, length) = (part.begin, length as usize);
-                        let begin = Instant::now();
-                        let sent = sendfile(socket, &file.fd, Some(&mut offset), length)?;
-                        self.stalls += u64::from(begin.elapsed().as_nanos() > STALL_NS);
-                        if sent == 0 {
-                            return Ok(Progress::Short);
+                        let (mut offset, length) = (begin, length as usize);
+                        let called = Instant::now();
+                        let sent = match stage.sends_from(file) {
+                            Some(mapping) => mapping.send(socket, head, begin, length),
+                            None if !head.is_empty() => transport.send(socket, head, &[], true),
+                            None => sendfile(socket, &file.fd, Some(&mut offset), length),
+                        };
+                        self.stalls += u64::from(called.elapsed().as_nanos() > STALL_NS);
+                        match sent {
+                            Ok(0) | Err(Errno::FAULT) => return Ok(Progress::Short),
+                            sent => sent?,
                         }
-                        sent
                     }
                     Ready::Absent if self.brought < TRIES => {
                         return Ok(Progress::Bring(Work::Warm {

@@ -10,25 +10,25 @@ use std::sync::Arc;
 
 use anyhow::{bail, Context as _, Result};
 use rustix::event::{eventfd, EventfdFlags};
-use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::address::Address;
 use crate::counts::add;
+use crate::descriptors;
 use crate::generation::{Generation, Network, Parts, Tally};
 use crate::limits::Limits;
 use crate::log::{Log, LogFile};
 use crate::ports::{CannotListen, Port};
 use crate::sandbox::{self, Role};
 use crate::sites::VirtualHost;
+use crate::stages::Starting;
 use crate::tls::Tls;
 use crate::upstream::scripts::Scripts;
 use crate::upstream::{script_host, Protocol};
 use crate::user::Identity;
 
+pub use crate::descriptors::room_for_connections;
 pub use crate::plan::{Caller, Plan, HELPERS};
 
-/// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
-const OTHER_FILES: usize = 256;
 /// Earlier configurations whose requests have not ended. A further reload waits until one of them has.
 const DRAINING: usize = 8;
 
@@ -52,6 +52,8 @@ pub struct Server {
 struct Fixed {
     user: Option<Identity>,
     is_sandboxed: bool,
+    /// Of scripts.
+    starting: Starting,
 }
 
 impl Fixed {
@@ -59,6 +61,7 @@ impl Fixed {
         Fixed {
             user: plan.user.clone(),
             is_sandboxed: plan.is_sandboxed,
+            starting: plan.options.stages.stage.starting,
         }
     }
 }
@@ -72,6 +75,8 @@ impl Server {
         let fixed = Fixed::of(&plan);
         // First of all: it starts a process.
         let scripts = start_scripts(&plan)?;
+        let connections = plan.loops * plan.options.max_connections;
+        descriptors::make_room(connections, plan.options.stages.open_files());
         let network = Network::open(&plan, None)?;
         let passed = plan.passed.names().into_iter();
         let unused = passed.filter(|name| !network.has(&Address::Passed((*name).to_string())));
@@ -149,6 +154,11 @@ impl Server {
         }
         if fixed.is_sandboxed != self.fixed.is_sandboxed {
             bail!("`sandbox` cannot change while flash runs: restart it");
+        }
+        check_forks(&plan)?;
+        let has_scripts = scripts_at_once(&plan.hosts) > 0;
+        if has_scripts && fixed.starting != self.fixed.starting {
+            bail!("how scripts (`cgi`) are started cannot change while flash runs: restart it for this `stage`");
         }
         let room = self.scripts.as_ref().map_or(0, |scripts| scripts.most);
         if scripts_at_once(&plan.hosts) > room {
@@ -330,8 +340,26 @@ fn start_scripts(plan: &Plan) -> Result<Option<Arc<Scripts>>> {
     if most == 0 {
         return Ok(None);
     }
-    let scripts = script_host::start(most, plan.user.as_ref(), plan.is_sandboxed)?;
+    check_forks(plan)?;
+    let scripts = match plan.options.stages.stage.starting {
+        Starting::Helper => script_host::start(most, plan.user.as_ref(), plan.is_sandboxed)?,
+        Starting::Forks => script_host::forking(most)?,
+    };
     Ok(Some(Arc::new(scripts)))
+}
+
+/// A loop that forks needs more rights than the sandbox leaves it.
+fn check_forks(plan: &Plan) -> Result<()> {
+    let stage = plan.options.stages.stage;
+    let forks = stage.starting == Starting::Forks && scripts_at_once(&plan.hosts) > 0;
+    if forks && plan.is_sandboxed {
+        bail!(
+            "in the stage `{}` loops fork to start scripts (`cgi`), which the sandbox does not allow: set \
+             `sandbox = false`, or take a stage from `fork-helper` on",
+            stage.name
+        );
+    }
+    Ok(())
 }
 
 /// How many scripts the locations may have at the same time.
@@ -363,23 +391,4 @@ fn start_log(path: Option<&Path>, limits: &Limits) -> Result<Arc<LogFile>> {
         thread,
         sandbox: statuses.recv().context("the log's thread has failed")?,
     }))
-}
-
-/// Raises the limit of open files as far as it goes, and returns how many connections it leaves room for: each may have
-/// a file open.
-pub fn room_for_connections() -> usize {
-    let resource = Resource::Nofile;
-    let limit = getrlimit(resource);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    let current = match setrlimit(resource, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    let files = current.map_or(usize::MAX, |files| {
-        usize::try_from(files).unwrap_or(usize::MAX)
-    });
-    (files.saturating_sub(OTHER_FILES) / 2).max(1)
 }

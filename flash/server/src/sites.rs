@@ -291,6 +291,14 @@ pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
     found
 }
 
+/// The roots of all locations; several may have the same.
+pub fn roots(hosts: &[Hosts]) -> impl Iterator<Item = &Root> {
+    let locations = hosts
+        .iter()
+        .flat_map(|hosts| hosts.locations.iter().flatten());
+    locations.map(|(_, rules)| &*rules.root)
+}
+
 /// The devices of all roots, each once.
 pub fn devices(hosts: &[Hosts]) -> Vec<u64> {
     let locations = hosts

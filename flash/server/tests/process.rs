@@ -3,6 +3,7 @@
 
 mod running;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -186,4 +187,20 @@ fn what_the_user_may_not_do_is_said_at_the_start() {
     let (status, errors) = flash.wait();
     assert!(!status.success());
     assert!(errors.contains("cannot open the directory"), "{errors}");
+}
+
+/// A shared table that grows makes the thread wait that needs the next descriptor.
+#[test]
+fn the_table_of_descriptors_has_its_size_from_the_start() {
+    let place = place();
+    let connections = flash::server::room_for_connections().min(2000);
+    let wanted = connections.to_string();
+    let options = ["--listen", "127.0.0.1:0", "--connections", &wanted];
+    let flash = Running::start(place.path(), &options);
+    let size = |thread: &BTreeMap<String, String>| thread["FDSize"].parse::<usize>();
+    let sizes: Vec<_> = flash.threads().iter().flat_map(size).collect();
+    assert!(
+        sizes.iter().all(|size| *size >= 2 * connections),
+        "{sizes:?}"
+    );
 }

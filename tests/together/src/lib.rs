@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of several systems in one test: where they are, and a disk that is slow.
+//! Programs of several systems in one test: where they are, a disk that is slow, and a server under the guard.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use debox_tests::{debox_binary, require_root};
+use debox_tests::{debox_binary, require_root, wait_for};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that was built beside `debox`.
 ///
@@ -80,6 +84,41 @@ impl SlowDisk {
     }
 }
 
+impl SlowDisk {
+    /// Does what a lack of memory does, while the disk is in use: of these files the bytes go that nobody has mapped, and
+    /// of all names those that nobody has open.
+    ///
+    /// # Panics
+    ///
+    /// A command cannot be executed.
+    pub fn forget(&self, names: impl Iterator<Item = String>) {
+        let root = self.root();
+        for name in names {
+            let from = format!("if={}", root.join(name).display());
+            run("dd", &["iflag=nocache", "count=0", "status=none", &from]);
+        }
+        let mounts = fs::read_to_string("/proc/mounts").expect("it can be read");
+        let mut all = mounts.lines().map(|line| line.split(' '));
+        let device = all.find_map(|mut words| {
+            let device = words.next()?;
+            (Path::new(words.next()?) == root).then(|| device.to_string())
+        });
+        let root = root.to_string_lossy();
+        // A mount that is changed forgets names, and the device its directories.
+        run("mount", &["-o", "remount,ro", &root]);
+        run(
+            "blockdev",
+            &["--flushbufs", &device.expect("it is mounted")],
+        );
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let done = Command::new(program).args(arguments).output();
+    let done = done.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(done.status.success(), "{program}: {}", said(&done));
+}
+
 impl Drop for SlowDisk {
     fn drop(&mut self) {
         self.control(&["down", &self.name, "--force"]);
@@ -89,4 +128,62 @@ impl Drop for SlowDisk {
 /// What a program wrote to standard error.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A server under the guard, ended with the test.
+pub struct Guarded {
+    pub guard: Child,
+    result: PathBuf,
+}
+
+impl Guarded {
+    /// `result`: a file for the verdict.
+    ///
+    /// # Panics
+    ///
+    /// `debox` was not built.
+    pub fn start(result: &Path, command: &[&str]) -> Guarded {
+        let result = result.to_path_buf();
+        let guard = Command::new(debox_binary())
+            .args(["guard", "--format", "json", "--for", "120s", "-o"])
+            .arg(&result)
+            .arg("--")
+            .args(command)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("debox can be executed");
+        Guarded { guard, result }
+    }
+
+    fn signal_server(&self, signal: &str) {
+        let pid = self.guard.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let server = children.expect("the guard runs").trim().to_string();
+        let done = Command::new("kill").args([signal, &server]).status();
+        assert!(done.expect("kill can be executed").success(), "{server:?}");
+    }
+
+    /// Asks the server to end, and reads the verdict.
+    ///
+    /// # Panics
+    ///
+    /// There is no verdict.
+    pub fn end(mut self) -> (ExitStatus, Value) {
+        self.signal_server("-TERM");
+        let status = self.guard.wait().expect("a child");
+        let text = fs::read_to_string(&self.result).expect("a verdict");
+        (status, serde_json::from_str(&text).expect("JSON"))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if matches!(self.guard.try_wait(), Ok(None)) {
+            // The test has failed. Without its guard the server would live on.
+            self.signal_server("-TERM");
+            wait_for(PATIENCE, || !matches!(self.guard.try_wait(), Ok(None)));
+        }
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+    }
 }

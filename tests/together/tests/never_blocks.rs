@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use debox_real::free_port;
 use debox_skipped::skipped;
 use debox_tests::{debox_binary, wait_for};
-use house_together::{program, SlowDisk};
+use house_together::{program, Guarded, SlowDisk};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,55 +31,6 @@ fn disk() -> SlowDisk {
     }
     let service = format!("{}ms", SERVICE.as_millis());
     SlowDisk::up(&service, &files)
-}
-
-/// A server under the guard, ended with the test.
-struct Guarded {
-    guard: Child,
-    result: std::path::PathBuf,
-}
-
-impl Guarded {
-    fn start(disk: &SlowDisk, command: &[&str]) -> Guarded {
-        let result = disk.scratch().join("result.json");
-        let guard = Command::new(debox_binary())
-            .args(["guard", "--format", "json", "--for", "120s", "-o"])
-            .arg(&result)
-            .arg("--")
-            .args(command)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("debox can be executed");
-        Guarded { guard, result }
-    }
-
-    fn signal_server(&self, signal: &str) {
-        let pid = self.guard.id();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let server = children.expect("the guard runs").trim().to_string();
-        let done = Command::new("kill").args([signal, &server]).status();
-        assert!(done.expect("kill can be executed").success(), "{server:?}");
-    }
-
-    /// Asks the server to end, and reads the verdict.
-    fn end(mut self) -> (ExitStatus, Value) {
-        self.signal_server("-TERM");
-        let status = self.guard.wait().expect("a child");
-        let text = fs::read_to_string(&self.result).expect("a verdict");
-        (status, serde_json::from_str(&text).expect("JSON"))
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        if matches!(self.guard.try_wait(), Ok(None)) {
-            // The test has failed. Without its guard the server would live on.
-            self.signal_server("-TERM");
-            wait_for(PATIENCE, || !matches!(self.guard.try_wait(), Ok(None)));
-        }
-        let _ = self.guard.kill();
-        let _ = self.guard.wait();
-    }
 }
 
 /// One request on a connection of its own: the status, the length of the body, and how long it took.
@@ -219,7 +170,7 @@ fn guard_flash(
     let serve = [flash.as_str(), "serve", text(&root)];
     let others = ["--metrics", "127.0.0.1:0", "--loops", "2"];
     let command = [&serve[..], listen, &others].concat();
-    let mut guarded = Guarded::start(&disk, &command);
+    let mut guarded = Guarded::start(&disk.scratch().join("result.json"), &command);
     let mut lines = BufReader::new(guarded.guard.stdout.take().expect("a pipe")).lines();
     let (files, metrics) = (address_in(&mut lines), address_in(&mut lines));
     ask(files, get);
@@ -261,7 +212,10 @@ fn the_loops_of_nginx_wait_for_the_disk() {
         text(&root)
     );
     fs::write(&configuration, written).expect("room");
-    let guarded = Guarded::start(&disk, &["nginx", "-c", text(&configuration)]);
+    let guarded = Guarded::start(
+        &disk.scratch().join("result.json"),
+        &["nginx", "-c", text(&configuration)],
+    );
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     assert!(wait_for(PATIENCE, || TcpStream::connect(address).is_ok()));
     ask(address, get);

@@ -37,7 +37,8 @@ impl Connection {
                 Err(at) => break Ok(Progress::Metered(at)),
             };
             let (transport, buffer) = (&mut self.transport, &mut context.buffer);
-            match sending.step(transport, &self.socket, buffer, most) {
+            let stage = &mut context.stage;
+            match sending.step(transport, &self.socket, stage, buffer, most) {
                 Ok(Progress::Sent(bytes)) => {
                     sent_now += bytes;
                     self.meter.spend(rate, bytes, now);
@@ -74,6 +75,7 @@ impl Connection {
                 self.give_up(context)
             }
             Ok(Progress::Short) => {
+                sending.mark_stale();
                 add(&context.counts().shortened, 1);
                 Went::Ended
             }

@@ -30,7 +30,13 @@ impl Connection {
         match result {
             helpers::Result::Opened(at, lookup) => {
                 self.has_missed = matches!(lookup, Lookup::Missing);
-                candidates.skip(at);
+                let lookup = match &self.rules {
+                    Some(rules) => {
+                        let (stage, now) = (&mut context.stage, context.now);
+                        stage.found(&rules.root, &mut candidates, at, lookup, now)
+                    }
+                    None => lookup,
+                };
                 self.found(key, request, candidates, lookup, context);
             }
             helpers::Result::Listed(page) => {
@@ -66,12 +72,9 @@ impl Connection {
             return self.error(404, request, context);
         };
         let root = Arc::clone(&rules.root);
-        loop {
-            match root.open_cached(candidates.name()) {
-                Some(Lookup::Missing) if candidates.skip(1) => {}
-                Some(lookup) => return self.found(key, request, candidates, lookup, context),
-                None => break,
-            }
+        let stage = &mut context.stage;
+        if let Some(lookup) = stage.find(&root, &mut candidates, context.now) {
+            return self.found(key, request, candidates, lookup, context);
         }
         add(&context.counts().cold_names, 1);
         let names = candidates.names();

@@ -9,6 +9,7 @@ use crate::helpers::{Inbox, Pool};
 use crate::http::request::Parsed;
 use crate::pace::Pace;
 use crate::sites::FileOptions;
+use crate::stages::LoopState;
 use crate::upstream::links::Links;
 use rustix::event::epoll;
 
@@ -44,6 +45,7 @@ fn context() -> Context {
         log_ms: 0,
         pace: Pace::default(),
         remembered: Remembered::new(key, 0),
+        stage: LoopState::new(&Options::default().stages, 1),
         phase: Phase::Serves,
         links: Links::new(
             epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"),

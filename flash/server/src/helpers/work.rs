@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::key::Key;
 use crate::access::check::{Check, Checked};
-use crate::files::{File, Lookup, Root};
+use crate::files::{File, FileId, Lookup, Root};
 use crate::listing;
 use crate::path_server::{Brought, How};
 
@@ -70,6 +70,14 @@ impl Work {
             Work::Check(_) => None,
             #[cfg(test)]
             Work::Meet(..) => None,
+        }
+    }
+
+    /// The file whose bytes it brings.
+    pub(super) fn reads(&self) -> Option<FileId> {
+        match self {
+            Work::Warm { file, .. } | Work::Read { file, .. } => Some(file.id),
+            _ => None,
         }
     }
 

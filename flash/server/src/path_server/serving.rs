@@ -22,11 +22,11 @@ use slab::Slab;
 
 use super::bring::{How, Opened};
 use super::figures::Figures;
-use super::kept::{Kept, Name};
 use super::peers::Rights;
 use super::protocol::{Answer, Place, Question, MAX_QUESTION};
 use crate::files::Root;
 use crate::helpers::{Inbox, Job, Pool, Result as Done, Ticket, Work};
+use crate::kept::Kept;
 
 /// Connections open at once. Each has at most one question that waits.
 pub const CLIENTS: usize = 1024;
@@ -45,6 +45,9 @@ const MAX_REQUEST: usize = 4096;
 const INBOX: u64 = u64::MAX;
 const PATHS: u64 = u64::MAX - 1;
 const COUNTERS: u64 = u64::MAX - 2;
+
+/// A name below one of the roots.
+type Name = (usize, Vec<u8>);
 
 /// A root, as clients name it.
 pub struct Served {
@@ -119,7 +122,7 @@ pub struct Serving {
     lookups: Slab<Lookup>,
     by_name: HashMap<Name, usize>,
     next: u64,
-    kept: Kept,
+    kept: Kept<Name, OwnedFd>,
     turned: Instant,
     figures: Figures,
     buffer: Vec<u8>,

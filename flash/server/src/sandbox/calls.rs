@@ -148,11 +148,7 @@ pub fn restrict(role: Role, paths: &Paths) -> Result<Part, seccompiler::Error> {
         Role::Main => None,
         role => {
             let fails = SeccompAction::Errno(libc::EPERM as u32);
-            Some(program(
-                allowed(role, &paths.upstreams)?,
-                fails,
-                SeccompAction::Allow,
-            )?)
+            Some(program(allowed(role, paths)?, fails, SeccompAction::Allow)?)
         }
     };
     // What the main thread has, all others have from it.
@@ -174,7 +170,7 @@ fn program(
     SeccompFilter::new(rules, otherwise, on_match, architecture)?.try_into()
 }
 
-fn allowed(role: Role, upstreams: &Reach) -> Result<Rules, BackendError> {
+fn allowed(role: Role, paths: &Paths) -> Result<Rules, BackendError> {
     let own = match role {
         Role::Loop { .. } => LOOP,
         Role::Paths { .. } => PATHS,
@@ -210,12 +206,16 @@ fn allowed(role: Role, upstreams: &Reach) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_fcntl, looks.collect::<Result<_, _>>()?);
     match role {
         Role::Loop { inbox } | Role::Paths { inbox } => {
+            if matches!(role, Role::Loop { .. }) {
+                let own = paths.of_loops.iter();
+                rules.extend(own.map(|call| (*call, Vec::new())));
+            }
             let own_inbox = rule(0, SeccompCmpOp::Eq, inbox as u64)?;
             rules.insert(libc::SYS_read, vec![own_inbox]);
             let nowait = libc::RWF_NOWAIT as u64;
             let never_waits = rule(5, SeccompCmpOp::MaskedEq(nowait), nowait)?;
             rules.insert(libc::SYS_preadv2, vec![never_waits]);
-            connections(&mut rules, upstreams)?;
+            connections(&mut rules, &paths.upstreams)?;
         }
         Role::Helper | Role::PathHelper => {
             let changes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;

@@ -24,9 +24,13 @@ use rustix::net::{
 };
 use rustix::process::{set_parent_process_death_signal, Signal as DeathSignal};
 
-use super::scripts::{Scripts, ENDED, KILLED, LATE};
+use super::scripts::{Scripts, Starter, ENDED, KILLED, LATE};
 use crate::http::response;
 use crate::user::Identity;
+
+mod forked;
+
+pub use forked::forking;
 
 /// Bytes of an order: variables are as large as the head of a request.
 const MAX_ORDER: usize = 256 << 10;
@@ -51,7 +55,10 @@ pub fn start(most: usize, user: Option<&Identity>, is_sandboxed: bool) -> Result
     let (control, theirs) = pair.context("no socket for scripts")?;
     // SAFETY: there is one thread, so nobody holds a lock in the new process.
     match unsafe { fork() }.context("no process for scripts")? {
-        ForkResult::Parent { .. } => Ok(Scripts { control, most }),
+        ForkResult::Parent { .. } => Ok(Scripts {
+            starter: Starter::Host(control),
+            most,
+        }),
         ForkResult::Child => {
             drop(control);
             let done = supervise(&theirs, most, user, is_sandboxed);
@@ -94,7 +101,7 @@ fn supervise(
         // SAFETY: there is one thread, so nobody holds a lock in the new process.
         match unsafe { fork() }? {
             ForkResult::Child => {
-                let done = dies_with_parent().and_then(|()| serve(control, most));
+                let done = dies_with_parent().and_then(|()| serve(Some(control), most, Vec::new()));
                 exit(done.is_err())
             }
             ForkResult::Parent { child } => match waitpid(child, None)? {
@@ -140,14 +147,14 @@ struct Order {
     life: OwnedFd,
 }
 
-fn serve(control: &OwnedFd, most: usize) -> Result<()> {
+/// Without `control`: until the scripts that run have ended.
+fn serve(control: Option<&OwnedFd>, most: usize, mut running: Vec<Running>) -> Result<()> {
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGCHLD);
     ends.thread_block()?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&ends, flags)?;
-    let mut running: Vec<Running> = Vec::new();
-    loop {
+    while control.is_some() || !running.is_empty() {
         let (has_order, gone) = wait(control, &signals, &running)?;
         while let Ok(Some(_)) = signals.read_signal() {}
         let now = Instant::now();
@@ -155,9 +162,9 @@ fn serve(control: &OwnedFd, most: usize) -> Result<()> {
             look_at(script, is_gone, now);
         }
         reap(&mut running);
-        if !has_order {
+        let Some(control) = control.filter(|_| has_order) else {
             continue;
-        }
+        };
         let mut bytes = vec![0; MAX_ORDER];
         match take_order(control, &mut bytes) {
             Ok(None) => break,
@@ -173,15 +180,17 @@ fn serve(control: &OwnedFd, most: usize) -> Result<()> {
 }
 
 /// Until there is something to do: an order, an end, a script that nobody waits for, or one whose time is over.
-fn wait(control: &OwnedFd, signals: &SignalFd, running: &[Running]) -> Result<(bool, Vec<bool>)> {
-    let mut ready = vec![
-        PollFd::new(control, PollFlags::IN),
-        PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-    ];
+fn wait(
+    control: Option<&OwnedFd>,
+    signals: &SignalFd,
+    running: &[Running],
+) -> Result<(bool, Vec<bool>)> {
+    let mut ready = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
     // Nothing is ever sent over it, so it can only be closed. Then it is always ready: once is enough.
     let is_running = |script: &&Running| script.stage == Stage::Runs;
     let lives = running.iter().filter(is_running);
     ready.extend(lives.map(|script| PollFd::new(&script.life, PollFlags::IN)));
+    ready.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
     let waits = running
         .iter()
         .filter(|script| script.stage != Stage::Killed);
@@ -197,8 +206,9 @@ fn wait(control: &OwnedFd, signals: &SignalFd, running: &[Running]) -> Result<(b
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error).context("cannot wait for orders"),
     }
-    let has_order = !ready[0].revents().is_empty();
-    let mut lives = ready[2..].iter();
+    let last = ready.last().filter(|_| control.is_some());
+    let has_order = last.is_some_and(|control| !control.revents().is_empty());
+    let mut lives = ready[1..].iter();
     let mut is_gone = |script: &Running| {
         is_running(&script) && lives.next().is_some_and(|life| !life.revents().is_empty())
     };
@@ -263,24 +273,30 @@ fn take_order(control: &OwnedFd, bytes: &mut [u8]) -> Result<Option<Order>> {
     if received.bytes == 0 {
         return Ok(None);
     }
-    let (time, rest) = bytes[..received.bytes]
-        .split_first_chunk::<4>()
-        .context("an order without a time")?;
-    let mut parts = rest.split(|byte| *byte == 0).map(<[u8]>::to_vec);
-    let mut next = || parts.next().context("an order that is cut off");
-    let (root, location, path) = (next()?, next()?, next()?);
-    let [input, output, life] = <[OwnedFd; 3]>::try_from(passed)
-        .map_err(|_| anyhow::anyhow!("an order without descriptors"))?;
-    Ok(Some(Order {
-        time: Duration::from_millis(u64::from(u32::from_le_bytes(*time))),
-        root: PathBuf::from(OsStr::from_bytes(&root)),
-        location,
-        path,
-        variables: parts.filter(|part| !part.is_empty()).collect(),
-        input,
-        output,
-        life,
-    }))
+    let ends = <[OwnedFd; 3]>::try_from(passed);
+    let ends = ends.map_err(|_| anyhow::anyhow!("an order without descriptors"))?;
+    Order::read(&bytes[..received.bytes], ends).map(Some)
+}
+
+impl Order {
+    fn read(bytes: &[u8], [input, output, life]: [OwnedFd; 3]) -> Result<Order> {
+        let (time, rest) = bytes
+            .split_first_chunk::<4>()
+            .context("an order without a time")?;
+        let mut parts = rest.split(|byte| *byte == 0).map(<[u8]>::to_vec);
+        let mut next = || parts.next().context("an order that is cut off");
+        let (root, location, path) = (next()?, next()?, next()?);
+        Ok(Order {
+            time: Duration::from_millis(u64::from(u32::from_le_bytes(*time))),
+            root: PathBuf::from(OsStr::from_bytes(&root)),
+            location,
+            path,
+            variables: parts.filter(|part| !part.is_empty()).collect(),
+            input,
+            output,
+            life,
+        })
+    }
 }
 
 fn begin(order: Order) -> Option<Running> {

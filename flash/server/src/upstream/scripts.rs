@@ -63,10 +63,17 @@ impl Options {
     }
 }
 
-/// The way to the host.
+/// Who starts scripts.
+pub enum Starter {
+    /// The host, which is at the other end of this socket.
+    Host(OwnedFd),
+    /// The calling thread, by a fork of the whole server, which supervises this one script.
+    Forks(fn(&[u8], [OwnedFd; 3]) -> Result<(), Errno>),
+}
+
 pub struct Scripts {
-    pub control: OwnedFd,
-    /// Scripts that the host lets run at the same time.
+    pub starter: Starter,
+    /// Scripts that may run at the same time.
     pub most: usize,
 }
 
@@ -88,22 +95,27 @@ impl Scripts {
         let (script_input, input) = pipe_with(flags)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (life, host_life) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let passed = [
-            script_input.as_fd(),
-            script_output.as_fd(),
-            host_life.as_fd(),
-        ];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&passed));
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(&self.control, &[IoSlice::new(order)], &mut ancillary, flags)?;
+        let ends = [script_input, script_output, host_life];
+        match &self.starter {
+            Starter::Host(control) => pass(control, order, &ends)?,
+            Starter::Forks(fork) => fork(order, ends)?,
+        }
         Ok(Pipes {
             output,
             input,
             life,
         })
     }
+}
+
+fn pass(control: &OwnedFd, order: &[u8], ends: &[OwnedFd; 3]) -> Result<(), Errno> {
+    let passed = ends.each_ref().map(AsFd::as_fd);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&passed));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(control, &[IoSlice::new(order)], &mut ancillary, flags)?;
+    Ok(())
 }
 
 /// Reads what a script writes.

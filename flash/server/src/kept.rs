@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was used last is kept for a while, in a bounded number: names, and descriptors of files.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// At most so many values. Two generations: when the younger one is full or old enough, it becomes the older one, and
+/// what was in that is dropped. What is used is in the younger one again.
+pub struct Kept<K, V> {
+    most: usize,
+    younger: HashMap<K, V>,
+    older: HashMap<K, V>,
+}
+
+impl<K: Eq + Hash + Clone, V> Kept<K, V> {
+    pub fn new(most: usize) -> Kept<K, V> {
+        Kept {
+            most,
+            younger: HashMap::new(),
+            older: HashMap::new(),
+        }
+    }
+
+    pub fn keep(&mut self, key: K, value: V) {
+        if self.most < 2 {
+            return;
+        }
+        self.older.remove(&key);
+        if self.younger.len() >= self.most / 2 && !self.younger.contains_key(&key) {
+            self.turn();
+        }
+        self.younger.insert(key, value);
+    }
+
+    /// Uses a value.
+    pub fn get(&mut self, key: &K) -> Option<&mut V> {
+        if let Some(value) = self.older.remove(key) {
+            self.keep(key.clone(), value);
+        }
+        self.younger.get_mut(key)
+    }
+
+    pub fn remove(&mut self, key: &K) {
+        self.younger.remove(key);
+        self.older.remove(key);
+    }
+
+    /// Call it at regular intervals: nothing is kept for longer than two of them without having been used.
+    pub fn turn(&mut self) {
+        self.older = std::mem::take(&mut self.younger);
+    }
+
+    pub fn clear(&mut self) {
+        self.younger.clear();
+        self.older.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.younger.len() + self.older.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_kept_than_may_be_and_no_longer() {
+        let mut kept = Kept::new(10);
+        for number in 0..100u8 {
+            kept.keep((0, vec![number]), number);
+            assert!(kept.len() <= 10);
+        }
+        kept.keep((0, vec![99]), 99);
+        assert!(kept.len() >= 5, "the last ones are there");
+        kept.turn();
+        assert!(kept.len() > 0);
+        kept.turn();
+        assert_eq!(kept.len(), 0);
+        kept.keep((0, vec![1]), 1);
+        kept.clear();
+        assert_eq!(kept.len(), 0);
+        let mut none = Kept::new(0);
+        none.keep((0, vec![1]), 1);
+        assert_eq!(none.len(), 0);
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let mut kept = Kept::new(8);
+        kept.keep(0, 'a');
+        for number in 1..100 {
+            kept.keep(number, 'b');
+            assert_eq!(kept.get(&0), Some(&mut 'a'));
+            assert!(kept.len() <= 8);
+        }
+        kept.remove(&0);
+        assert_eq!(kept.get(&0), None);
+        assert_eq!(kept.get(&1), None, "it was not used");
+    }
+}
