@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! What answers a request: a head, and the bytes or the parts of a file behind it.
 
 use std::collections::VecDeque;

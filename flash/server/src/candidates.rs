@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names that may answer a request, in the order in which they are looked for.
 
 use crate::http::codings::{accepted, Coding};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files below a root. A loop opens them if the kernel's caches have the whole path; otherwise a helper does.
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads that wait in place of the loops: they open what is not in the kernel's caches, and bring what files hold
 //! into memory.
 //!

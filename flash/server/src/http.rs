@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! HTTP/1.1 without sockets and files: what a request asks for, and the head of what answers it.
 
 pub mod chunked;

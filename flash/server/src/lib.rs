@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! `flash`: a web server whose event loops wait for events, and for nothing else.
 //!
 //! A loop opens a name with `openat2(RESOLVE_CACHED)`, which answers from the kernel's caches or not at all, and sends

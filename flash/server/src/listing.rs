@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of a directory that has no index.
 
 use std::fmt::Write;

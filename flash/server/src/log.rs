@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The access log: a loop hands a line over and never waits for the file.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! `flash`: serves files over HTTP.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

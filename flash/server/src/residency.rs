@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether bytes of a file are in memory, so that sending them waits for no disk.
 //!
 //! `cachestat` answers for a range at once, but only to who may write the file or owns it, and on some file systems not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! `flash run` and `flash check`, with the program itself.
 
 use std::fs;

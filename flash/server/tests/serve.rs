@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server in this process, and clients that send it raw bytes.
 
 use std::fs;

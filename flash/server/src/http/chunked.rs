@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds where the body of a message ends, and what of the received bytes is its content (RFC 9112, 7.1).
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Content codings: which compressed form of a file a client takes (RFC 9110, 12.5.3).
 
 /// A coding for which a file may have a compressed form beside it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Preconditions (RFC 9110, 13): whether the client has the file already, or wants it only as it was.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parts of a file (RFC 9110, 14).
 
 /// Parts of one answer. Who asks for more gets the file as a whole.

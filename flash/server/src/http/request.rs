@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the head of a request.
 //!
 //! `httparse` splits it into fields. It accepts more than RFC 9112 lets a server accept: a line feed alone, and any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The head of an answer.
 
 use std::fmt::{self, Write};

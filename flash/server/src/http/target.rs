@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The request target: which name below the root it asks for.
 
 use percent_encoding::percent_decode_str;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file that lines are appended to.
 
 use std::fs::{File, OpenOptions};
