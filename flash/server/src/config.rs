@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The configuration file.
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
 mod access;
+mod application;
 mod auth;
 mod check;
 mod limits;
@@ -137,6 +139,7 @@ struct Part {
     proxy: Option<Spanned<upstream::Proxy>>,
     fastcgi: Option<Spanned<upstream::FastCgi>>,
     cgi: Option<Spanned<upstream::Cgi>>,
+    application: Option<Spanned<application::Application>>,
     upstream: Option<Spanned<upstream::Limits>>,
 }
 

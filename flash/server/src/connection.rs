@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection, from one request to the next. Nothing here waits: `drive` returns when the connection cannot go on,
 //! and the loop calls it again when the socket is ready, a helper has answered, or the deadline has passed.
 
@@ -26,6 +27,7 @@ mod admission;
 mod delivery;
 mod discard;
 mod exchange;
+mod lending;
 mod lookup;
 mod moving;
 mod reading;
@@ -33,6 +35,7 @@ mod record;
 mod relay;
 #[cfg(test)]
 mod tests;
+mod written;
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
@@ -90,6 +93,8 @@ enum State {
     Sending(Box<Sending>),
     /// An upstream answers.
     Relaying(Box<exchange::Relay>),
+    /// A process of an application has the socket, or will have it.
+    Lent(Box<lending::Lent>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
     /// The last answer has been sent, and what comes after it is discarded, until this time at most.
@@ -180,7 +185,7 @@ impl Connection {
         use State as S;
         let is_answering = matches!(
             self.state,
-            S::Asked(_) | S::Checking(_) | S::Sending(_) | S::Relaying(_)
+            S::Asked(_) | S::Checking(_) | S::Sending(_) | S::Relaying(_) | S::Lent(_)
         );
         if !is_answering {
             self.transport.end(&self.socket);
@@ -204,6 +209,7 @@ impl Connection {
                 State::Asked(_) | State::Checking(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
                 State::Relaying(_) => self.relay(key, context),
+                State::Lent(_) => self.lent(context),
                 State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
             };
@@ -235,6 +241,7 @@ impl Connection {
                 }
             }
             State::Relaying(_) => self.relay_expires(key, context),
+            State::Lent(_) => self.lent_expires(key, context),
             _ => Next::Close,
         }
     }
@@ -304,6 +311,9 @@ impl Connection {
         let is_taken = methods.is_none_or(|methods| methods.contain(request.method));
         if let Some(upstream) = self.upstream_for(&request).filter(|_| is_taken) {
             let fields = std::mem::take(&mut request.fields);
+            if let Some(pool) = upstream.pool.clone() {
+                return self.begin_lending(key, request, &fields, upstream, pool, context);
+            }
             return self.begin_relay(key, request, &fields, upstream, context);
         }
         let path = match (request.method, &request.target) {

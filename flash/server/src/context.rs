@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state that connections share: of their loop, and of the server.
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -17,6 +18,8 @@ use crate::pace::Pace;
 use crate::sandbox::{self, Reach};
 use crate::sites::Hosts;
 use crate::stages::{self, LoopState};
+use crate::upstream::application::pool::Pool;
+use crate::upstream::application::queues::Queues;
 use crate::upstream::links::Links;
 use crate::upstream::scripts::Scripts;
 
@@ -144,6 +147,8 @@ pub struct Shared {
     pub messages: Option<Arc<Log>>,
     /// Starts programs.
     pub scripts: Option<Arc<Scripts>>,
+    /// Of the applications.
+    pub pools: Vec<Arc<Pool>>,
     /// Of `hosts`.
     pub ports: Vec<u16>,
     /// Of this configuration. `counts` can be of more.
@@ -191,6 +196,7 @@ pub struct Context {
     pub remembered: Remembered,
     pub stage: LoopState,
     pub links: Links,
+    pub queues: Queues,
     pub phase: Phase,
     pub number: usize,
 }

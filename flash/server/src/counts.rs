@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is counted while the server runs, and how Prometheus reads it.
 
 use std::fmt::Write;
@@ -52,6 +53,9 @@ pub struct Counts {
     pub upstream_timeouts: AtomicU64,
     pub upstream_full: AtomicU64,
     pub cut: AtomicU64,
+    /// Connections that processes of applications have, and requests that wait for one.
+    pub lent: AtomicU64,
+    pub waiting: AtomicU64,
     pub tunnels: AtomicU64,
     /// Of TLS: what has been done, how many are not finished, and the time that they took.
     pub handshakes: AtomicU64,
@@ -241,6 +245,18 @@ const ROWS: &[Row] = &[
         "Answers of upstreams that could not be sent to their end",
         true,
         |c| &c.cut,
+    ),
+    (
+        "flash_application_connections",
+        "Connections that processes of applications have now",
+        false,
+        |c| &c.lent,
+    ),
+    (
+        "flash_application_waiting",
+        "Requests that wait for a process of an application now",
+        false,
+        |c| &c.waiting,
     ),
     (
         "flash_tunnels_total",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! One loop: a thread with its own listening sockets. It waits for events, and for nothing else.
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::http::conditions;
 use crate::pace::Pace;
 use crate::residency::COPIED;
 use crate::stages::LoopState;
+use crate::upstream::application::queues::Queues;
 use crate::upstream::links::{Links, LINK};
 
 mod accepting;
@@ -37,6 +39,8 @@ const PAUSE: u64 = 100;
 
 /// Names of events that are not a connection's.
 const INBOX: u64 = u64::MAX;
+/// There are new processes of an application.
+const ARRIVALS: u64 = u64::MAX - 1;
 const FIRST_LISTENER: u64 = u64::MAX - 1000;
 
 #[derive(Clone)]
@@ -90,6 +94,9 @@ impl EventLoop {
         let loops = shared.loops;
         let scripts = shared.scripts.clone();
         let stage = LoopState::new(&options.stages, loops);
+        let of_queues = epoll.try_clone().context("no epoll descriptor")?;
+        let queues = Queues::new(of_queues, &shared.pools, &inbox, ARRIVALS)
+            .context("cannot wait for applications")?;
         let mut it = EventLoop {
             epoll,
             listeners,
@@ -112,6 +119,7 @@ impl EventLoop {
                 remembered,
                 stage,
                 links: Links::new(own, loops, scripts),
+                queues,
                 phase: Phase::Serves,
                 number,
             },
@@ -143,6 +151,7 @@ impl EventLoop {
             }
             self.resume();
             self.look_at_deadlines();
+            self.serve_waiting();
             self.context.links.look(self.context.now);
             self.context.stage.look_at_open_files(self.context.now);
             self.unpause()?;
@@ -157,6 +166,12 @@ impl EventLoop {
             add(&counts.links, links as u64);
             subtract(&counts.links, before as u64);
             self.context.links.counted = links;
+            let (before, waiting) = self.context.queues.count();
+            if before != waiting {
+                let counts = self.context.counts();
+                add(&counts.waiting, waiting as u64);
+                subtract(&counts.waiting, before as u64);
+            }
             self.context
                 .pace
                 .turn(&self.context.shared.counts[self.context.number]);
@@ -204,6 +219,10 @@ impl EventLoop {
         if name == INBOX {
             self.take_answers();
             return self.take_arrivals();
+        }
+        if name == ARRIVALS {
+            // Each turn looks for processes.
+            return;
         }
         if name >= FIRST_LISTENER {
             return self.accept((name - FIRST_LISTENER) as usize);
@@ -281,9 +300,29 @@ impl EventLoop {
                 true => self.context.pace.fails(),
                 false => connection.end(),
             }
-            connection.release(&mut self.context);
+            connection.release(key, &mut self.context);
+            if connection.was_lent() {
+                // Closing it does not take it out while a process has it, too.
+                let _ = epoll::delete(&self.epoll, connection.socket());
+            }
             subtract(&self.context.counts().connections, 1);
         }
+    }
+
+    /// Gives the processes that are free to the requests that wait for one.
+    fn serve_waiting(&mut self) {
+        while let Some(((key, id), pool, process)) = self.context.queues.next() {
+            let found = self.connections.get_mut(key).filter(|(its, _)| *its == id);
+            let left = match found {
+                Some((_, connection)) => connection.gets(key, process, &mut self.context),
+                None => Some(process),
+            };
+            if let Some(process) = left {
+                pool.put(process);
+            }
+            self.drive(key, id);
+        }
+        self.context.queues.pass_on();
     }
 
     fn resume(&mut self) {
@@ -336,6 +375,12 @@ impl EventLoop {
         use epoll::EventFlags as F;
         let socket = self.connections[key].1.socket().as_fd();
         if epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET).is_err() {
+            return self.close(key);
+        }
+        let name = u64::from(id) << 32 | key as u64;
+        let process = self.connections[key].1.process();
+        let listens = process.map(|process| self.context.queues.listen(process, name));
+        if matches!(listens, Some(Err(_))) {
             return self.close(key);
         }
         // The request is often there already.

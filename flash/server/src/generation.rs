@@ -32,6 +32,7 @@ use crate::ports::{Port, Sharing, Sources};
 use crate::sandbox::{self, Reach, Role};
 use crate::sites::{self, Listen};
 use crate::tls::Tls;
+use crate::upstream::application::host::Host;
 use crate::upstream::scripts::Scripts;
 use crate::upstream::Upstream;
 
@@ -185,6 +186,7 @@ pub struct Parts {
     /// Of programs that answer requests.
     pub messages: Option<Arc<LogFile>>,
     pub scripts: Option<Arc<Scripts>>,
+    pub applications: Option<Arc<Host>>,
 }
 
 pub struct Generation {
@@ -218,7 +220,8 @@ impl Generation {
     ) -> Result<Generation> {
         let limits = Limits::of(&plan);
         let loops = plan.loops.max(1);
-        let earlier = before.map(Generation::of_sites).unwrap_or_default();
+        let mut earlier = before.map(Generation::of_sites).unwrap_or_default();
+        earlier.applications.clone_from(&parts.applications);
         let (hosts, upstreams) = sites::open(&plan.hosts, &network.listens, &earlier)?;
         if plan.options.stages.stage.reads_ahead() {
             sites::roots(&hosts).for_each(Root::read_ahead);
@@ -260,6 +263,7 @@ impl Generation {
             log: parts.log.as_ref().map(|file| Arc::clone(&file.log)),
             messages: parts.messages.as_ref().map(|file| Arc::clone(&file.log)),
             scripts: parts.scripts.clone(),
+            pools: upstreams.iter().filter_map(|it| it.pool.clone()).collect(),
             ports: network
                 .ports
                 .iter()
@@ -335,6 +339,7 @@ impl Generation {
         sites::Before {
             users: passwords.map_or(Vec::new(), |passwords| passwords.files.clone()),
             upstreams: self.upstreams.clone(),
+            applications: None,
         }
     }
 

@@ -70,6 +70,7 @@ pub struct Reach {
     pub ports: Vec<u16>,
     pub has_unix: bool,
     pub has_scripts: bool,
+    pub has_applications: bool,
 }
 
 impl Reach {
@@ -82,6 +83,7 @@ impl Reach {
                 Place::Tcp { port, .. } => reach.ports.push(*port),
                 Place::Unix(_) => reach.has_unix = true,
                 Place::Script => reach.has_scripts = true,
+                Place::Application => reach.has_applications = true,
             }
         }
         reach
@@ -93,6 +95,7 @@ impl Reach {
             Endpoint::Tcp(_) => !self.ports.is_empty(),
             Endpoint::Unix(_) => self.has_unix,
             Endpoint::Script => self.has_scripts,
+            Endpoint::Application => self.has_applications,
         }
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sends an answer, piece by piece, and never waits for the disk.
 
 use std::collections::VecDeque;
@@ -113,7 +114,7 @@ impl Sending {
         buffer: &mut [u8],
         most: usize,
     ) -> Result<Progress, Errno> {
-        let copies = !transport.is_plain();
+        let copies = !transport.takes_files();
         // What is encrypted at once need not be read in larger pieces.
         let room = if copies { ENCRYPTED } else { buffer.len() };
         let buffer = &mut buffer[..room.min(most)];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Starts a server, changes its configuration while it runs, and ends it.
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use crate::sandbox::{self, Role};
 use crate::sites::VirtualHost;
 use crate::stages::Starting;
 use crate::tls::Tls;
+use crate::upstream::application::host::{self, Host};
 use crate::upstream::scripts::Scripts;
 use crate::upstream::{script_host, Protocol};
 use crate::user::Identity;
@@ -42,6 +44,7 @@ pub struct Server {
     ended: Arc<OwnedFd>,
     fixed: Fixed,
     scripts: Option<Arc<Scripts>>,
+    applications: Option<Arc<Host>>,
     /// Of the calling thread, if it is limited.
     sandbox: Option<sandbox::Status>,
     warnings: Vec<String>,
@@ -73,7 +76,8 @@ impl Server {
     pub fn start(plan: Plan) -> Result<Server> {
         let limits = Limits::of(&plan);
         let fixed = Fixed::of(&plan);
-        // First of all: it starts a process.
+        // First of all: they start processes.
+        let applications = start_applications(&plan)?;
         let scripts = start_scripts(&plan)?;
         let connections = plan.loops * plan.options.max_connections;
         descriptors::make_room(connections, plan.options.stages.open_files());
@@ -103,6 +107,7 @@ impl Server {
             log: log.transpose()?,
             messages: start_messages(&plan, &limits)?,
             scripts: scripts.clone(),
+            applications: applications.clone(),
         };
         let mut tally = Tally::new()?;
         tally.make_room(plan.loops);
@@ -116,6 +121,7 @@ impl Server {
             ended,
             fixed,
             scripts,
+            applications,
             sandbox,
             warnings,
         })
@@ -166,6 +172,11 @@ impl Server {
                 "flash makes room for scripts (`cgi`) when it starts, for {room} at the same time now: restart it for more"
             );
         }
+        if has_applications(&plan) && self.applications.is_none() {
+            bail!(
+                "flash makes room for applications when it starts, and had none then: restart it"
+            );
+        }
         let network = Network::open(&plan, Some(&self.current.network));
         let network = network.map_err(|error| self.explain(error))?;
         let log = match (&plan.log, &self.current.parts.log) {
@@ -184,6 +195,7 @@ impl Server {
             log,
             messages,
             scripts: self.scripts.clone(),
+            applications: self.applications.clone(),
         };
         self.tally.make_room(plan.loops);
         let before = Some(&self.current);
@@ -360,6 +372,18 @@ fn check_forks(plan: &Plan) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The process that starts applications, if a location has one.
+fn start_applications(plan: &Plan) -> Result<Option<Arc<Host>>> {
+    let starts = || host::start(plan.user.as_ref(), plan.is_sandboxed);
+    has_applications(plan).then(starts).transpose()
+}
+
+fn has_applications(plan: &Plan) -> bool {
+    let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+    let mut upstreams = locations.filter_map(|location| location.upstream.as_ref());
+    upstreams.any(|it| matches!(it.protocol, Protocol::Application(_)))
 }
 
 /// How many scripts the locations may have at the same time.

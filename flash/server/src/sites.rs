@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is served where: the virtual hosts of an address, and the locations of each.
 
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,7 @@ use crate::address::Address;
 use crate::files::Root;
 use crate::tls;
 use crate::types::Types;
+use crate::upstream::application::host::Host;
 use crate::upstream::{self, Upstream};
 
 /// Bytes of an error page. They are in memory as long as the server runs.
@@ -238,6 +240,8 @@ pub fn open(
 pub struct Before {
     pub users: Vec<Arc<UserFile>>,
     pub upstreams: Vec<Arc<Upstream>>,
+    /// Starts applications. `None`: none run.
+    pub applications: Option<Arc<Host>>,
 }
 
 /// What several locations may have in common.
@@ -271,7 +275,7 @@ fn open_upstream(plan: &upstream::Plan, opened: &mut Opened<'_>) -> Result<Arc<U
             known.resolve_again();
             Arc::clone(known)
         }
-        None => Arc::new(Upstream::open(plan)?),
+        None => Arc::new(Upstream::open(plan, opened.before.applications.as_deref())?),
     };
     opened.upstreams.push(Arc::clone(&upstream));
     Ok(upstream)

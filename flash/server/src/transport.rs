@@ -20,6 +20,8 @@ const HANDSHAKE: u8 = 22;
 
 pub enum Transport {
     Plain,
+    /// As it is, but an application has had the socket, and may have set it to wait.
+    Lent,
     Tls(Box<Encrypted>),
 }
 
@@ -74,14 +76,27 @@ impl Transport {
         }
     }
 
-    /// `sendfile` may be used on the socket.
-    pub fn is_plain(&self) -> bool {
+    /// `sendfile`, which cannot be told not to wait for the socket, may be used on it.
+    pub fn takes_files(&self) -> bool {
         matches!(self, Transport::Plain)
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self, Transport::Tls(_))
+    }
+
+    /// An application has the socket, too.
+    pub fn lend(&mut self) {
+        *self = Transport::Lent;
+    }
+
+    pub fn was_lent(&self) -> bool {
+        matches!(self, Transport::Lent)
     }
 
     pub fn receive(&mut self, socket: &OwnedFd, into: &mut [u8], pace: &mut Pace) -> Received {
         let received = match self {
-            Transport::Plain => match recv(socket, into, RecvFlags::empty()) {
+            Transport::Plain | Transport::Lent => match recv(socket, into, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Received::End,
                 Ok((length, _)) => Received::Bytes(length),
                 Err(error) => failed(error),
@@ -105,10 +120,11 @@ impl Transport {
     ) -> Result<usize, Errno> {
         let parts = [IoSlice::new(head), IoSlice::new(body)];
         match self {
-            Transport::Plain => {
+            Transport::Plain | Transport::Lent => {
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                 let flags = match goes_on {
-                    true => SendFlags::NOSIGNAL | SendFlags::MORE,
-                    false => SendFlags::NOSIGNAL,
+                    true => flags | SendFlags::MORE,
+                    false => flags,
                 };
                 sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags)
             }
@@ -119,7 +135,7 @@ impl Transport {
     /// Sends what has been encrypted. `Err(AGAIN)`: the socket does not take all of it now.
     pub fn flush(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
         match self {
-            Transport::Plain => Ok(()),
+            Transport::Plain | Transport::Lent => Ok(()),
             Transport::Tls(tls) => tls.flush(socket),
         }
     }

@@ -13,8 +13,11 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 
 use answer::{Malformed, Step};
+use application::host::Host;
+use application::pool::Pool;
 
 pub mod answer;
+pub mod application;
 mod channel;
 pub mod fastcgi;
 pub mod http;
@@ -41,6 +44,7 @@ pub enum Protocol {
     Http(http::Options),
     FastCgi(fastcgi::Options),
     Cgi(scripts::Options),
+    Application(application::Options),
 }
 
 impl Protocol {
@@ -137,6 +141,8 @@ pub enum Place {
     Unix(PathBuf),
     /// Nowhere: a program is started for each request.
     Script,
+    /// Nowhere: its processes come from their manager.
+    Application,
 }
 
 /// Where an upstream listens.
@@ -145,6 +151,7 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     Unix(PathBuf),
     Script,
+    Application,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +196,8 @@ pub struct Upstream {
     pub plan: Plan,
     /// Of all names, as they were resolved last.
     pub endpoints: ArcSwap<Vec<Endpoint>>,
+    /// Of an application, where one runs.
+    pub pool: Option<Arc<Pool>>,
 }
 
 impl Upstream {
@@ -196,13 +205,18 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// A name has no address; the error names it.
-    pub fn open(plan: &Plan) -> Result<Upstream> {
+    /// A name has no address; the error names it. Or there is no application.
+    pub fn open(plan: &Plan, host: Option<&Host>) -> Result<Upstream> {
         let endpoints = resolve(&plan.to)?;
+        let pool = match (&plan.protocol, host) {
+            (Protocol::Application(options), Some(host)) => Some(Arc::new(host.open(options)?)),
+            _ => None,
+        };
         Ok(Upstream {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             plan: plan.clone(),
             endpoints: ArcSwap::from_pointee(endpoints),
+            pool,
         })
     }
 
@@ -228,6 +242,7 @@ fn resolve(places: &[Place]) -> Result<Vec<Endpoint>> {
     for place in places {
         match place {
             Place::Script => found.push(Endpoint::Script),
+            Place::Application => found.push(Endpoint::Application),
             Place::Unix(path) => found.push(Endpoint::Unix(path.clone())),
             Place::Tcp { host, port } => {
                 let addresses = (host.as_str(), *port).to_socket_addrs();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a configuration has to be beyond its types.
 
 use std::collections::HashMap;
@@ -203,6 +204,7 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
+        super::application::check(server, part.get_ref())?;
         let location = location(part.get_ref(), &whole, directory)?;
         let path = location.path.trim_matches('/');
         if found

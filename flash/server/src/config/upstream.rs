@@ -282,10 +282,11 @@ pub(super) fn plan(part: &Part, directory: &Path, root: &Path) -> Result<Option<
         part.proxy.as_ref().map(Spanned::span),
         part.fastcgi.as_ref().map(Spanned::span),
         part.cgi.as_ref().map(Spanned::span),
+        part.application.as_ref().map(Spanned::span),
     ];
     if let Some(second) = spans.into_iter().flatten().nth(1) {
         let what =
-            "a location has one of `redirect`, `proxy`, `fastcgi` and `cgi`: remove the others";
+            "a location has one of `redirect`, `proxy`, `fastcgi`, `cgi` and `application`: remove the others";
         return Err(Wrong::at(second, what));
     }
     let (protocol, to) = if let Some(proxy) = &part.proxy {
@@ -302,6 +303,8 @@ pub(super) fn plan(part: &Part, directory: &Path, root: &Path) -> Result<Option<
             to: vec![Place::Script],
             settings,
         }));
+    } else if let Some(application) = &part.application {
+        return super::application::plan(part, application, directory).map(Some);
     } else if let Some(limits) = &part.upstream {
         let what =
             "`upstream` has the limits of `proxy`, `fastcgi` or `cgi`, which is not there: add it";
@@ -385,7 +388,7 @@ fn of_scripts(part: &Part, spanned: &Spanned<Cgi>, directory: &Path) -> Result<P
     }))
 }
 
-fn params(
+pub(super) fn params(
     table: &BTreeMap<String, String>,
     span: &std::ops::Range<usize>,
 ) -> Result<Vec<(String, String)>, Wrong> {

@@ -58,7 +58,7 @@ impl Connection {
         if !self.readable {
             return Went::Waits;
         }
-        match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
+        match recv(&self.socket, &mut context.buffer[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => Went::Ended,
             Ok(_) if context.now >= until => Went::Ended,
             Ok(_) => {

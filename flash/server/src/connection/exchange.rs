@@ -136,7 +136,8 @@ impl Relay {
 
     pub(in crate::connection) fn new_reader(&self) -> Reader {
         match &self.upstream.plan.protocol {
-            Protocol::Http(_) => {
+            // An application writes to the client itself.
+            Protocol::Http(_) | Protocol::Application(_) => {
                 let is_head = self.request.method == Method::Head;
                 Reader::Http(http::Reader::new(is_head, self.upgrade.is_some()))
             }

@@ -18,6 +18,7 @@ impl Connection {
         match &self.state {
             State::Asked(_) | State::Checking(_) | State::Passing(_) => true,
             State::Sending(sending) => sending.waits,
+            State::Lent(_) => self.process().is_none(),
             _ => false,
         }
     }

@@ -233,11 +233,16 @@ impl Connection {
                 let _ = set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
             }
         }
-        self.release(context);
+        self.release_link(context);
     }
 
     /// The connection ends: the upstream's is not needed any more.
-    pub fn release(&mut self, context: &mut Context) {
+    pub fn release(&mut self, key: usize, context: &mut Context) {
+        self.release_lent(key, context);
+        self.release_link(context);
+    }
+
+    fn release_link(&mut self, context: &mut Context) {
         if let State::Relaying(relay) = &mut self.state {
             if let Some(link) = relay.link.take() {
                 context.links.close(link);

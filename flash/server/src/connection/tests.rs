@@ -10,6 +10,7 @@ use crate::http::request::Parsed;
 use crate::pace::Pace;
 use crate::sites::FileOptions;
 use crate::stages::LoopState;
+use crate::upstream::application::queues::Queues;
 use crate::upstream::links::Links;
 use rustix::event::epoll;
 
@@ -18,6 +19,8 @@ fn context() -> Context {
     let pools = Pools::start([], |_, _, elsewhere| {
         Pool::start("test", 1, 1, elsewhere, Arc::default(), || {})
     });
+    let inbox = Arc::new(Inbox::new().expect("a descriptor"));
+    let epoll = || epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
     Context {
         shared: Arc::new(Shared {
             password_key: key.clone(),
@@ -30,6 +33,7 @@ fn context() -> Context {
             reloads: Arc::default(),
             messages: None,
             scripts: None,
+            pools: Vec::new(),
             ports: Vec::new(),
             loops: 1,
             sandbox: std::sync::OnceLock::new(),
@@ -37,7 +41,8 @@ fn context() -> Context {
             phase: (Phase::Serves as u8).into(),
         }),
         options: Arc::new(Options::default()),
-        inbox: Arc::new(Inbox::new().expect("a descriptor")),
+        queues: Queues::new(epoll(), &[], &inbox, 0).expect("a descriptor"),
+        inbox,
         buffer: vec![0; 1 << 16],
         now: 0,
         date: String::new(),
@@ -47,11 +52,7 @@ fn context() -> Context {
         remembered: Remembered::new(key, 0),
         stage: LoopState::new(&Options::default().stages, 1),
         phase: Phase::Serves,
-        links: Links::new(
-            epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"),
-            1,
-            None,
-        ),
+        links: Links::new(epoll(), 1, None),
         number: 0,
     }
 }

@@ -5,8 +5,9 @@
 use super::EventLoop;
 use crate::connection::{Connection, Next};
 use crate::context::{Phase, Site};
-use crate::counts::subtract;
+use crate::counts::{add, subtract};
 use crate::handover::Moved;
+use crate::upstream::Endpoint;
 
 /// A helper's answer that comes in the last moment has to be taken still.
 const LATE: u64 = 1000;
@@ -63,7 +64,10 @@ impl EventLoop {
         let links = &self.context.links;
         let upstream = connection.link().map(|link| links.endpoint(link));
         let heirs = self.context.shared.heirs.get();
-        let is_known = |endpoint| heirs.is_some_and(|heirs| heirs.reach.has_kind_of(endpoint));
+        let is_known = |endpoint: &_| heirs.is_some_and(|heirs| heirs.reach.has_kind_of(endpoint));
+        if connection.process().is_some() && !is_known(&Endpoint::Application) {
+            return false;
+        }
         !connection.is_bound() && upstream.is_none_or(is_known)
     }
 
@@ -72,6 +76,10 @@ impl EventLoop {
             return;
         };
         let _ = rustix::event::epoll::delete(&self.epoll, connection.socket());
+        if let Some(process) = connection.process() {
+            self.context.queues.ignore(process);
+            subtract(&self.context.counts().lent, 1);
+        }
         self.context.pace.open -= usize::from(connection.is_handshaking());
         subtract(&self.context.counts().connections, 1);
         let link = connection.take_link();
@@ -104,6 +112,9 @@ impl EventLoop {
                 let owner = (self.connections.vacant_key(), id);
                 connection.put_link(self.context.links.adopt(link, owner).ok());
             }
+            if connection.process().is_some() {
+                add(&self.context.counts().lent, 1);
+            }
             connection.arrive(site, id, self.context.shared.limits.as_ref());
             self.context.pace.open += usize::from(connection.is_handshaking());
             self.insert(id, connection);
@@ -121,11 +132,16 @@ impl EventLoop {
 
     /// Those that are left are cut off.
     pub(super) fn leave(&mut self) {
+        for (key, (_, connection)) in &mut self.connections {
+            connection.release(key, &mut self.context);
+        }
         self.context.pace.open = 0;
         let counts = &self.context.shared.counts[self.context.number];
         subtract(&counts.connections, self.connections.len() as u64);
         self.context.pace.turn(counts);
         subtract(&counts.links, self.context.links.counted as u64);
+        let (before, _) = self.context.queues.count();
+        subtract(&counts.waiting, before as u64);
     }
 
     /// Idle connections that cannot go on elsewhere: a request that is on its way already is answered, and `settle`

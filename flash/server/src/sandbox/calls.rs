@@ -236,11 +236,20 @@ fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError>
     if upstreams.has_unix {
         families.push(libc::AF_UNIX);
     }
-    if families.is_empty() && !upstreams.has_scripts {
+    if families.is_empty() && !upstreams.has_scripts && !upstreams.has_applications {
         return Ok(());
     }
     let linger = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_LINGER as u64))?;
     let mut set = vec![linger];
+    let tcp = libc::IPPROTO_TCP as u64;
+    let mut get = Vec::new();
+    if upstreams.has_applications {
+        // Takes new processes, looks whether a client has got something, and cuts its connection, which another process
+        // has, too.
+        rules.insert(libc::SYS_recvmsg, Vec::new());
+        rules.insert(libc::SYS_connect, Vec::new());
+        get.push(both((1, tcp), (2, libc::TCP_INFO as u64))?);
+    }
     if upstreams.has_scripts {
         // Pipes that do not wait, and what is passed to the process that starts scripts.
         let local = rule(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
@@ -250,6 +259,9 @@ fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError>
     }
     if families.is_empty() {
         rules.insert(libc::SYS_setsockopt, set);
+        if !get.is_empty() {
+            rules.insert(libc::SYS_getsockopt, get);
+        }
         return Ok(());
     }
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
@@ -258,8 +270,8 @@ fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError>
     rules.insert(libc::SYS_socket, sockets?);
     rules.insert(libc::SYS_connect, Vec::new());
     let error = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_ERROR as u64))?;
-    rules.insert(libc::SYS_getsockopt, vec![error]);
-    let tcp = libc::IPPROTO_TCP as u64;
+    get.push(error);
+    rules.insert(libc::SYS_getsockopt, get);
     set.push(both((1, tcp), (2, libc::TCP_NODELAY as u64))?);
     rules.insert(libc::SYS_setsockopt, set);
     Ok(())

@@ -181,7 +181,7 @@ fn a_plain_request_is_recognized() {
     let mut sides = sides();
     sides.theirs.write_all(b"GET / HTTP/1.1\r\n").expect("room");
     assert_eq!(sides.receive(), Err(Received::NotTls));
-    assert!(sides.server.is_plain());
+    assert!(sides.server.takes_files());
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(super) fn open(endpoint: &Endpoint) -> Result<(OwnedFd, bool), Errno> {
             (socket, begun)
         }
         // It has nothing to connect to.
-        Endpoint::Script => return Err(Errno::INVAL),
+        Endpoint::Script | Endpoint::Application => return Err(Errno::INVAL),
         Endpoint::Unix(path) => {
             let address = SocketAddrUnix::new(path.as_path())?;
             let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;

@@ -43,7 +43,7 @@ impl Connection {
             Protocol::Http(options) => {
                 let client = Client {
                     address: self.peer.address,
-                    is_secure: !self.transport.is_plain(),
+                    is_secure: self.transport.is_encrypted(),
                 };
                 let upgrade = http::upgrade(request, fields);
                 let target = path.forwarded();
@@ -57,6 +57,7 @@ impl Connection {
             }
             // Programs need CONTENT_LENGTH before the content.
             _ if request.body == Framing::Chunked => Err(411),
+            Protocol::Application(_) => Err(500),
             Protocol::Cgi(options) => {
                 let entrance = self.entrance(context);
                 let script = options.script(path);
@@ -79,10 +80,10 @@ impl Connection {
         }
     }
 
-    fn entrance(&self, context: &Context) -> Entrance {
+    pub(in crate::connection) fn entrance(&self, context: &Context) -> Entrance {
         Entrance {
             client: self.peer.address,
-            is_secure: !self.transport.is_plain(),
+            is_secure: self.transport.is_encrypted(),
             port: self.port(context),
         }
     }
