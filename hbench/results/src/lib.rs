@@ -4,13 +4,31 @@
 //! [`file`](mod@file) reads and writes them, [`figures`](mod@figures) computes the figures of each benchmark,
 //! [`compare`](mod@compare) finds what differs between two files, and [`hierarchy`](mod@hierarchy) predicts
 //! benchmarks from others. [`text`](mod@text) prints them.
+//!
+//! [`machine`](mod@machine) and [`application`](mod@application) are characterization vectors, which
+//! [`vectors`](mod@vectors) reads and writes. [`characterize`](mod@characterize) makes an application's from a
+//! recording, [`predict`](mod@predict) says how long it takes on other machines, and [`contrast`](mod@contrast) which
+//! of its parts make the difference.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod application;
+pub mod characterize;
 pub mod compare;
+pub mod contrast;
 pub mod environment;
+mod families;
 pub mod figures;
 pub mod file;
 pub mod hierarchy;
+pub mod machine;
+pub mod mapping;
 pub mod meta;
+mod overlap;
+pub mod predict;
+mod primitives;
+mod relation;
 pub mod text;
+pub mod vector_text;
+pub mod vectors;
 pub mod words;
+mod work;

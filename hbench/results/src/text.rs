@@ -19,7 +19,7 @@ const SHOWN: usize = 20;
 /// A table is at least so wide, in columns of the terminal.
 const WIDTH_MIN: usize = 60;
 
-fn grid(heads: &[&str], width: usize) -> Grid {
+pub(crate) fn grid(heads: &[&str], width: usize) -> Grid {
     Grid::with_remarks(heads, width.max(WIDTH_MIN))
 }
 

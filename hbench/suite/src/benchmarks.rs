@@ -138,6 +138,14 @@ mod tests {
     }
 
     #[test]
+    fn the_mapping_of_programs_names_benchmarks_that_exist() {
+        let names: BTreeSet<String> = cases().iter().map(Case::name).collect();
+        for benchmark in hbench_results::mapping::MAPPING.benchmarks() {
+            assert!(names.contains(benchmark), "{benchmark}");
+        }
+    }
+
+    #[test]
     fn the_hierarchy_names_benchmarks_that_exist() {
         let names: BTreeSet<String> = cases().iter().map(Case::name).collect();
         for node in hbench_results::hierarchy::nodes() {

@@ -6,6 +6,8 @@ mod list;
 mod measure;
 mod options;
 mod progress;
+mod recording;
+mod vector;
 
 use std::io::Write;
 use std::path::Path;
@@ -43,7 +45,16 @@ fn main() -> ExitCode {
         Subcommand::List(arguments) => list::list(&arguments.names).map(|()| 0),
         Subcommand::Show(arguments) => show(&arguments),
         Subcommand::Compare(arguments) => compare_two(&arguments),
+        Subcommand::Explain(arguments) if vector::are_vectors(&arguments) => {
+            vector::explain(&arguments).map(|()| 0)
+        }
         Subcommand::Explain(arguments) => explain(&arguments),
+        Subcommand::Vector(arguments) => vector::vector(&arguments).map(|()| 0),
+        Subcommand::Predict(arguments) => vector::predict(&arguments).map(|()| 0),
+        Subcommand::Calls(arguments) => {
+            recording::call(arguments.count);
+            Ok(0)
+        }
         Subcommand::Sample(arguments) => hbench::sample::sample(&arguments.job).map(|()| 0),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)
             .map(|()| 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,11 +42,28 @@ pub enum Subcommand {
         followed by the same of B, so what changes on the machine meanwhile hits both."
     )]
     Compare(Compare),
-    /// Show what benchmarks are made of: predicted from their parts, measured, and the residual
+    /// Show what benchmarks are made of, or which primitives make the difference between two machines
+    #[command(after_help = "Examples:\n  hbench explain here.parquet process.\n  \
+        hbench explain here.vec there.vec app.vec")]
     Explain(Explain),
+    /// Make the characterization vector of a machine, or of an application
+    #[command(after_help = "Examples:\n  hbench vector here.parquet -o here.vec\n  \
+        hbench vector --on here.vec -o tar.vec -- sh -c 'tar cf /tmp/doc.tar /usr/share/doc'\n  \
+        hbench vector --on here.vec -o server.vec recording.parquet\n\n\
+        A command is run once to warm up, then --runs times, and once under `debox record`, which needs root. It must \
+        do the same each time. It reads nothing and what it prints is discarded, except errors of its first run.")]
+    Vector(Vector),
+    /// Predict how long an application takes on other machines
+    #[command(
+        after_help = "Example:\n  hbench predict tar.vec here.vec there.vec container.parquet"
+    )]
+    Predict(Predict),
     /// Take one sample: what `run` starts
     #[command(hide = true)]
     Sample(Sample),
+    /// Call getppid so many times: what `vector` records to learn what recording adds to a call
+    #[command(hide = true)]
+    Calls(Calls),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
@@ -135,13 +153,67 @@ pub struct Compare {
 
 #[derive(Args)]
 pub struct Explain {
-    /// Result of `hbench run -o`
+    /// Result of `hbench run -o`; or the vector of a first machine
     pub file: PathBuf,
-    /// Benchmarks: names, or their beginnings [default: all that are made of others]
+    /// Benchmarks: names, or their beginnings [default: all that are made of others]; or the vectors of a second machine
+    /// and of an application
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// With an application: the vector of the machine on which it ran, if its own does not have it
+    #[arg(long, value_name = "FILE")]
+    pub on: Option<PathBuf>,
+    /// With an application: show all parts
+    #[arg(long)]
+    pub all: bool,
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Vector {
+    /// Result of `hbench run -o`, or recording of `debox record`
+    #[arg(value_name = "FILE", conflicts_with = "command")]
+    pub file: Option<PathBuf>,
+    /// File for the vector (JSON)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Of an application: the machine on which it runs, as a vector or a result of `hbench run -o`
+    #[arg(long, value_name = "FILE")]
+    pub on: Option<PathBuf>,
+    /// Runs without recording
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// The program that records [default: debox, beside hbench or in PATH]
+    #[arg(long, value_name = "FILE")]
+    pub debox: Option<PathBuf>,
+    /// Show all primitives
+    #[arg(long)]
+    pub all: bool,
+    /// The application's command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct Predict {
+    /// Vector of an application
+    pub application: PathBuf,
+    /// Vectors of machines, or results of `hbench run -o`
+    #[arg(value_name = "MACHINE", required = true)]
+    pub machines: Vec<PathBuf>,
+    /// The vector of the machine on which it ran, if its own does not have it
+    #[arg(long, value_name = "FILE")]
+    pub on: Option<PathBuf>,
+    /// Show the parts of each prediction
+    #[arg(long)]
+    pub all: bool,
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Calls {
+    pub count: u32,
 }
 
 #[derive(Args)]

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much more one machine takes than another: for entering the kernel, for a switch, for user mode, and for what
+//! is left of each primitive. Every ratio has an uncertainty.
+
+use anyhow::{ensure, Context, Result};
+
+use crate::machine::{Machine, Unit};
+use crate::mapping::{Primitive, MAPPING};
+
+/// Half of a 95 % interval, in standard deviations.
+pub const STANDARD: f64 = 1.96;
+/// Of a cost that was measured once: the standard deviation of its logarithm.
+const ONCE: f64 = 0.2;
+/// How far primitives differ from the user-mode ratio, before anything is known of them: by half.
+const PRIOR: f64 = 0.4;
+/// Fewer benchmarks would not show how user mode differs.
+const USER_MIN: usize = 3;
+
+/// A ratio, and the standard deviation of its logarithm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    pub value: f64,
+    pub deviation: f64,
+}
+
+impl Ratio {
+    fn of(log: f64, deviation: f64) -> Ratio {
+        Ratio {
+            // Benchmarks that differ by more than this say nothing about a program.
+            value: log.clamp(-14.0, 14.0).exp(),
+            deviation: deviation.min(3.0),
+        }
+    }
+}
+
+/// The standard deviation of the logarithm of a cost.
+fn deviation(unit: &Unit) -> f64 {
+    match unit.interval_ns {
+        Some((low, high)) => (high - low) / (2.0 * STANDARD * unit.ns),
+        None => ONCE,
+    }
+}
+
+/// Two machines.
+#[derive(Debug)]
+pub struct Relation<'a> {
+    a: &'a Machine,
+    b: &'a Machine,
+    /// Of entering the kernel and leaving it, on A.
+    pub entry_ns: f64,
+    pub entry: Ratio,
+    pub user: Ratio,
+}
+
+/// What is subtracted from a cost before it is compared, and how certain that is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Value {
+    ns: f64,
+    variance: f64,
+}
+
+impl Value {
+    fn of(unit: &Unit) -> Value {
+        Value {
+            ns: unit.ns,
+            variance: (deviation(unit) * unit.ns).powi(2),
+        }
+    }
+
+    fn less(self, times: u32, other: Value) -> Value {
+        let times = f64::from(times);
+        Value {
+            ns: self.ns - times * other.ns,
+            variance: self.variance + times * times * other.variance,
+        }
+    }
+
+    fn between(self, other: Value, part: f64) -> Value {
+        Value {
+            ns: self.ns + part * (other.ns - self.ns),
+            variance: self.variance.max(other.variance) * part.max(1.0).powi(2),
+        }
+    }
+}
+
+impl<'a> Relation<'a> {
+    /// # Errors
+    ///
+    /// A machine lacks what everything depends on.
+    pub fn new(a: &'a Machine, b: &'a Machine) -> Result<Relation<'a>> {
+        let entry = |machine: &Machine, which: &str| {
+            let found = machine.units.get(&MAPPING.entry).copied();
+            found.with_context(|| {
+                format!(
+                    "the vector of {which} has no cost of {}: measure all benchmarks of `hbench run`",
+                    MAPPING.entry
+                )
+            })
+        };
+        let (entry_a, entry_b) = (
+            entry(a, "the machine on which the application ran")?,
+            entry(b, "the machine")?,
+        );
+        let log = (entry_b.ns / entry_a.ns).ln();
+        let both = deviation(&entry_a).hypot(deviation(&entry_b));
+        Ok(Relation {
+            a,
+            b,
+            entry_ns: entry_a.ns,
+            entry: Ratio::of(log, both),
+            user: user(a, b)?,
+        })
+    }
+
+    /// What one operation costs on A.
+    pub fn cost_ns(&self, benchmark: &str) -> Option<f64> {
+        Some(self.a.units.get(benchmark)?.ns)
+    }
+
+    /// The ratio of a benchmark. `None`: it was not measured on both machines.
+    pub fn benchmark(&self, name: &str) -> Option<Ratio> {
+        let value = |machine: &Machine| Some(Value::of(machine.units.get(name)?));
+        Some(self.shrunk(value(self.a)?, value(self.b)?))
+    }
+
+    /// The ratio of what a primitive takes beside its entries and switches, for transfers of so many bytes. `None`: it
+    /// was not measured on both machines.
+    pub fn remainder(&self, primitive: &Primitive, bytes: f64) -> Option<Ratio> {
+        let value = |machine: &Machine| {
+            let of = |name: &str| machine.units.get(name).map(Value::of);
+            let whole = cost(machine, primitive, bytes)?;
+            // A switch that could not be measured is left in.
+            let switch = of(&MAPPING.switch).unwrap_or_default();
+            let less = whole.less(primitive.entries, of(&MAPPING.entry)?);
+            Some(less.less(primitive.switches, switch))
+        };
+        Some(self.shrunk(value(self.a)?, value(self.b)?))
+    }
+
+    /// Where benchmarks do not tell a ratio well, that of user mode takes its place: the two are weighted by how
+    /// certain each is.
+    fn shrunk(&self, a: Value, b: Value) -> Ratio {
+        let prior = self.user.value.ln();
+        let known = a.ns > 0.0 && b.ns > 0.0;
+        let variance = a.variance / a.ns.powi(2) + b.variance / b.ns.powi(2);
+        if !known || !variance.is_finite() {
+            return Ratio::of(prior, PRIOR);
+        }
+        let weight = PRIOR.powi(2) / (PRIOR.powi(2) + variance);
+        let log = weight * (b.ns / a.ns).ln() + (1.0 - weight) * prior;
+        Ratio::of(log, (weight * variance).sqrt())
+    }
+
+    /// The geometric mean of all ratios: what one would say of the machines without knowing the application.
+    pub fn mean(&self) -> f64 {
+        let pairs = self.a.units.iter().filter_map(|(name, unit)| {
+            let other = self.b.units.get(name)?;
+            Some((other.ns / unit.ns).ln())
+        });
+        let logs: Vec<f64> = pairs.collect();
+        match logs.len() {
+            0 => 1.0,
+            n => (logs.iter().sum::<f64>() / n as f64).exp(),
+        }
+    }
+
+    pub fn cpus(&self) -> (f64, f64) {
+        (self.a.cpus(), self.b.cpus())
+    }
+}
+
+/// Programs use the CPU in other proportions than the mean of these benchmarks does, so the ratios' own spread is the
+/// uncertainty.
+fn user(a: &Machine, b: &Machine) -> Result<Ratio> {
+    let ratio = |name: &String| {
+        let (one, other) = (a.units.get(name)?, b.units.get(name)?);
+        let noise = deviation(one).hypot(deviation(other));
+        Some(((other.ns / one.ns).ln(), noise * noise))
+    };
+    let found: Vec<(f64, f64)> = MAPPING.user.iter().filter_map(ratio).collect();
+    ensure!(
+        found.len() >= USER_MIN,
+        "of the benchmarks of user mode ({}), both machines have {}: measure all benchmarks of `hbench run`",
+        MAPPING.user.join(", "),
+        found.len()
+    );
+    let n = found.len() as f64;
+    let logs: Vec<f64> = found.iter().map(|(log, _)| *log).collect();
+    let (mean, spread) = kit_stats::deviation(&logs);
+    let noise = found.iter().map(|(_, variance)| variance).sum::<f64>() / (n * n);
+    Ok(Ratio::of(mean, (spread * spread + noise).sqrt()))
+}
+
+/// The cost of one operation that transfers so many bytes: between two benchmarks it is interpolated, beyond the last
+/// it goes on as between the last two, and before the first it is that of the first.
+fn cost(machine: &Machine, primitive: &Primitive, bytes: f64) -> Option<Value> {
+    let points = primitive.costs.iter().filter_map(|name| {
+        let unit = machine.units.get(name)?;
+        Some((
+            unit.bytes.map_or(0.0, |bytes| bytes as f64),
+            Value::of(unit),
+        ))
+    });
+    let points: Vec<(f64, Value)> = points.collect();
+    let (first, last) = (points.first()?, points.last()?);
+    if bytes <= first.0 || points.len() == 1 {
+        return Some(first.1);
+    }
+    let segment = points.windows(2).find(|pair| bytes <= pair[1].0);
+    let (from, to) = match segment {
+        Some(pair) => (pair[0], pair[1]),
+        None => (points[points.len() - 2], *last),
+    };
+    if to.0 <= from.0 {
+        return Some(to.1);
+    }
+    Some(from.1.between(to.1, (bytes - from.0) / (to.0 - from.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::machine;
+
+    fn with(scale: f64, entry: f64, more: &[(&str, f64, Option<u64>)]) -> Machine {
+        let user: Vec<(&str, f64, Option<u64>)> = MAPPING
+            .user
+            .iter()
+            .map(|name| (name.as_str(), 10.0 * scale, None))
+            .collect();
+        machine(&[&user, &[("call.null", entry, None)][..], more].concat())
+    }
+
+    fn primitive(name: &str) -> &'static Primitive {
+        MAPPING.primitive(name).expect("it is declared")
+    }
+
+    #[test]
+    fn a_layer_that_delays_each_entry_leaves_the_remainder() {
+        let open = |ns| [("file.open/hot", ns, None)];
+        let plain = with(1.0, 100.0, &open(2000.0));
+        let traced = with(1.0, 9000.0, &open(19_800.0));
+        let relation = Relation::new(&plain, &traced).expect("they have what is needed");
+        assert!((relation.entry.value - 90.0).abs() < 1e-6);
+        assert!((relation.user.value - 1.0).abs() < 1e-9);
+        // 1,800 ns are left on each.
+        let found = relation
+            .remainder(primitive("file.open"), 0.0)
+            .expect("both have it");
+        assert!((found.value - 1.0).abs() < 0.01, "{found:?}");
+        assert!(found.deviation > 0.003, "{found:?}");
+    }
+
+    #[test]
+    fn what_noise_hides_is_taken_from_user_mode() {
+        let plain = with(1.0, 100.0, &[("file.fstat", 101.0, None)]);
+        let slow = with(3.0, 300.0, &[("file.fstat", 290.0, None)]);
+        let relation = Relation::new(&plain, &slow).expect("they have what is needed");
+        let found = relation
+            .remainder(primitive("file.fstat"), 0.0)
+            .expect("both have it");
+        assert!(
+            (found.value - 3.0).abs() < 1e-6 && found.deviation >= PRIOR,
+            "{found:?}"
+        );
+        assert_eq!(relation.remainder(primitive("epoll"), 0.0), None);
+    }
+
+    #[test]
+    fn costs_between_sizes_are_interpolated() {
+        let units = [
+            ("file.reread/4K", 1000.0, Some(4096)),
+            ("file.reread/64K", 16_000.0, Some(65536)),
+            ("file.reread/1M", 256_000.0, Some(1 << 20)),
+        ];
+        let machine = with(1.0, 100.0, &units);
+        let at = |bytes: f64| {
+            cost(&machine, primitive("file.read"), bytes)
+                .expect("it has it")
+                .ns
+        };
+        assert_eq!(at(10.0), 1000.0);
+        assert_eq!(at(65536.0), 16_000.0);
+        assert!((at(34_816.0) - 8500.0).abs() < 1.0);
+        assert!((at(2_097_152.0) - 512_000.0).abs() < 1000.0);
+    }
+
+    #[test]
+    fn without_an_entry_or_user_mode_nothing_is_said() {
+        let whole = with(1.0, 100.0, &[]);
+        let error = Relation::new(&machine(&[]), &whole)
+            .expect_err("no entry")
+            .to_string();
+        assert!(error.contains("call.null"), "{error}");
+        let entry = machine(&[("call.null", 1.0, None)]);
+        let error = Relation::new(&entry, &whole)
+            .expect_err("no user mode")
+            .to_string();
+        assert!(error.contains("user mode"), "{error}");
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `hbench vector`, `hbench predict`, and `hbench explain A B APPLICATION`.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{ensure, Context, Result};
+use hbench::signals::catch;
+use hbench_results::application::Application;
+use hbench_results::machine::Machine;
+use hbench_results::vectors::{self, Found};
+use hbench_results::{characterize, contrast, file, predict as prediction, vector_text};
+use kit_console::{say, Allowed};
+use kit_files::output;
+use serde::Serialize;
+
+use crate::options::{Explain, Predict, Vector};
+use crate::{print, recording, width};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Calls of getppid that are recorded.
+const CALLS: u32 = 20_000;
+
+pub fn vector(arguments: &Vector) -> Result<()> {
+    if let Some(path) = &arguments.output {
+        output::check(path)?;
+    }
+    let on = arguments.on.as_deref().map(vectors::machine).transpose()?;
+    let Some(path) = &arguments.file else {
+        ensure!(
+            !arguments.command.is_empty(),
+            "name a result of `hbench run -o`, a recording of `debox record`, or a command after --"
+        );
+        return keep_application(arguments, of_command(arguments, on)?);
+    };
+    match vectors::read(path)? {
+        Found::Parquet => {}
+        Found::Machine(machine) => return keep_machine(arguments, &machine),
+        Found::Application(mut application) => {
+            application.machine = on.or(application.machine);
+            return keep_application(arguments, *application);
+        }
+    }
+    // Each kind of Parquet file says in its footer what it is.
+    match file::read(path) {
+        Ok(recorded) => keep_machine(arguments, &Machine::of(&recorded)),
+        Err(no_result) => {
+            let made = characterize::application(&[path], VERSION);
+            let mut made = made.with_context(|| {
+                format!("{no_result:#}; and it is no recording of debox, either")
+            })?;
+            made.machine = on;
+            keep_application(arguments, made)
+        }
+    }
+}
+
+fn of_command(arguments: &Vector, on: Option<Machine>) -> Result<Application> {
+    let debox = recording::find_debox(arguments.debox.as_deref())?;
+    let directory = tempfile::tempdir().context("cannot create a directory for the recording")?;
+    let place = |name: &str| directory.path().join(name);
+    catch();
+    // Before the command runs once: whether recording is possible at all.
+    let own = std::env::current_exe().context("cannot find this program's file")?;
+    let calls: Vec<OsString> = vec![own.into(), "calls".into(), CALLS.to_string().into()];
+    recording::record(&debox, &calls, &place("calls.parquet"))?;
+    let tap = characterize::tap(&place("calls.parquet"))?;
+    let command = &arguments.command;
+    recording::run(command, true)?;
+    let mut runs = Vec::new();
+    for _ in 0..arguments.runs {
+        runs.push(recording::run(command, false)?);
+    }
+    let recorded = place("recording.parquet");
+    recording::record(&debox, command, &recorded)?;
+    let mut made = characterize::application(&[&recorded], VERSION)?;
+    made.runs = runs;
+    made.tap = Some(tap);
+    made.machine = on;
+    Ok(made)
+}
+
+fn keep_machine(arguments: &Vector, machine: &Machine) -> Result<()> {
+    keep(arguments, machine)?;
+    show(|out| vector_text::machine(out, machine))
+}
+
+fn keep_application(arguments: &Vector, made: Application) -> Result<()> {
+    keep(arguments, &made)?;
+    show(|out| vector_text::application(out, &made, arguments.all, width()))?;
+    if made.machine.is_none() {
+        say!("hbench: the vector does not have the costs of its machine: `hbench predict` will need them by --on");
+    }
+    Ok(())
+}
+
+fn keep(arguments: &Vector, vector: &impl Serialize) -> Result<()> {
+    match &arguments.output {
+        Some(path) => {
+            vectors::write(path, vector)?;
+            say!("hbench: the vector is in {}", path.display());
+        }
+        None => say!("hbench: the vector is not kept: name a file with -o"),
+    }
+    Ok(())
+}
+
+fn show(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Result<()> {
+    let mut printed = Vec::new();
+    write(&mut printed)?;
+    kit_console::print(Allowed::Text, |out| out.write_all(&printed))?;
+    Ok(())
+}
+
+/// The machine's name is that of its file.
+fn named(path: &Path) -> Result<(String, Machine)> {
+    let name = path.file_stem().unwrap_or(path.as_os_str());
+    Ok((name.to_string_lossy().into_owned(), vectors::machine(path)?))
+}
+
+pub fn predict(arguments: &Predict) -> Result<()> {
+    let application = vectors::application(&arguments.application)?;
+    let machines = arguments.machines.iter().map(|path| named(path));
+    let machines = machines.collect::<Result<Vec<_>>>()?;
+    let on = arguments.on.as_deref().map(vectors::machine).transpose()?;
+    let found = prediction::predict(&application, &machines, on.as_ref())?;
+    print(&found, arguments.format, |out| {
+        vector_text::prediction(out, &found, arguments.all, width())
+    })
+}
+
+/// Whether two machines and an application are named, and no benchmarks.
+pub fn are_vectors(arguments: &Explain) -> bool {
+    let is_file = |name: &String| Path::new(name).is_file();
+    arguments.names.len() == 2 && arguments.names.iter().all(is_file)
+}
+
+pub fn explain(arguments: &Explain) -> Result<()> {
+    let [second, application] = [0, 1].map(|at| PathBuf::from(&arguments.names[at]));
+    let (a, b) = (named(&arguments.file)?, named(&second)?);
+    let application = vectors::application(&application)?;
+    let on = arguments.on.as_deref().map(vectors::machine).transpose()?;
+    let found = contrast::contrast(a, b, &application, on.as_ref())?;
+    print(&found, arguments.format, |out| {
+        vector_text::contrast(out, &found, arguments.all, width())
+    })
+}
