@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use kit_stats::{deviation, trimmed_draws, trimmed_mean};
 use serde::Serialize;
 
-use crate::application::Application;
+use crate::application::{Application, Run, Wait};
 use crate::figures::TRIMMED;
 use crate::machine::Machine;
 use crate::mapping::MAPPING;
-use crate::relation::{Relation, STANDARD};
+use crate::relation::{Ratio, Relation, STANDARD};
 use crate::work::{parts, Part};
 
 /// Name and version.
@@ -24,8 +24,8 @@ pub const SCHEMA: &str = "hbench.prediction/1";
 /// Fixed, for the same figures from the same files.
 const SEED: u64 = 18;
 
-/// Time that the application waited for a CPU, and what else its recording does not explain.
-pub const READY: &str = "no CPU, and unexplained";
+/// Elapsed time that neither work nor sleeps explain: mostly, other programs had the CPU. It grows with the work.
+pub const READY: &str = "waiting: a CPU, and unexplained";
 
 /// A part of the work, or of the waiting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -107,7 +107,7 @@ pub fn predict(
         "the application's vector does not say what its machine costs: name the vector of the machine on which it \
          ran with --on, which must be measured there",
     )?;
-    let of_runs = |value: fn(&crate::application::Run) -> u64| {
+    let of_runs = |value: fn(&Run) -> u64| {
         let values: Vec<f64> = application
             .runs
             .iter()
@@ -181,15 +181,30 @@ fn on_machine(
     let recorded = application.recording.overlap.min(here_cpus).max(1.0);
     let overlap_here = recorded.max(work_here / elapsed_here);
     let overlap = overlap_here.min(there_cpus);
-    let waits = waits(
-        application,
-        relation,
-        elapsed_here - work_here / overlap_here,
-    );
+    let busy_here = (work_here / overlap_here).max(1.0);
+    let busy = work_ns / overlap;
+    let left_ns = (elapsed_here - busy_here).max(0.0);
+    let mut waits = waits(application, relation, left_ns);
     let of_waits = variance(&waits);
+    let known: f64 = waits.iter().map(|wait| wait.here_ns).sum();
+    let ready = Part {
+        name: READY.to_string(),
+        size: None,
+        count: 0,
+        bytes: 0,
+        here_ns: (left_ns - known).max(0.0),
+        ratio: Ratio {
+            value: busy / busy_here,
+            deviation: 0.0,
+        },
+        scaled_by: Some("all of the work".to_string()),
+    };
+    // Its error is that of the work.
+    let stretch = 1.0 + ready.here_ns / busy_here;
+    waits.extend((ready.here_ns > 0.0).then_some(ready));
     let waited_ns: f64 = waits.iter().map(Part::there_ns).sum();
-    let elapsed_ns = work_ns / overlap + waited_ns;
-    let of_elapsed = of_ratios / (overlap * overlap) + of_waits;
+    let elapsed_ns = busy + waited_ns;
+    let of_elapsed = of_ratios * (stretch / overlap).powi(2) + of_waits;
     let unmapped: f64 = parts
         .iter()
         .filter(|part| part.scaled_by.is_none())
@@ -217,20 +232,19 @@ fn on_machine(
     }
 }
 
-/// Waits, and the rest of the time that the work does not explain. All together they last `left_ns`.
+/// What it slept. All waits together last no longer than `left_ns`.
 fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Part> {
-    let left_ns = left_ns.max(0.0);
     let known: f64 = application.waits.iter().map(|wait| wait.ns as f64).sum();
     let scale = if known > left_ns {
         left_ns / known
     } else {
         1.0
     };
-    let unscaled = crate::relation::Ratio {
+    let unscaled = Ratio {
         value: 1.0,
         deviation: 0.0,
     };
-    let of = |wait: &crate::application::Wait| {
+    let of = |wait: &Wait| {
         let benchmark = MAPPING.of_wait(&wait.kind);
         let ratio = benchmark.and_then(|benchmark| relation.benchmark(benchmark));
         Part {
@@ -243,18 +257,8 @@ fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Pa
             scaled_by: benchmark.filter(|_| ratio.is_some()).map(str::to_string),
         }
     };
-    let mut waits: Vec<Part> = application.waits.iter().map(of).collect();
-    waits.push(Part {
-        name: format!("waiting: {READY}"),
-        size: None,
-        count: 0,
-        bytes: 0,
-        here_ns: (left_ns - known * scale).max(0.0),
-        ratio: unscaled,
-        scaled_by: None,
-    });
-    waits.retain(|wait| wait.here_ns > 0.0);
-    waits
+    let waits = application.waits.iter().map(of);
+    waits.filter(|wait| wait.here_ns > 0.0).collect()
 }
 
 fn predicted(part: &Part) -> PredictedPart {
@@ -295,162 +299,4 @@ fn interval(value: f64, variance: f64, of_runs: f64) -> (f64, f64) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::application::{Component, Recording, Run, Tap, Wait, SCHEMA as APPLICATION};
-    use crate::machine::tests::machine;
-
-    /// 1,000 openings, 500 reads of 4 KiB, 10 calls that no primitive stands for, and 10 ms in user mode.
-    pub(crate) fn some_application(machine: Option<Machine>) -> Application {
-        let component = |primitive: &str, size, calls, bytes, each_ns: u64| Component {
-            primitive: primitive.to_string(),
-            size,
-            calls,
-            bytes,
-            cpu_ns: calls * each_ns,
-            sleeps: 0,
-        };
-        Application {
-            schema: APPLICATION.to_string(),
-            version: "0.1.0".to_string(),
-            command: vec!["a".to_string(), "program".to_string()],
-            recording: Recording {
-                kernel: "6.18".to_string(),
-                cpus: 2,
-                elapsed_ns: 20_000_000,
-                processes: 1,
-                threads: 1,
-                calls: 1510,
-                user_cpu_ns: 10_000_000 + 1510 * 300,
-                kernel_cpu_ns: 1,
-                faults_in_calls: 0,
-                overlap: 1.0,
-                lost: 0,
-            },
-            components: vec![
-                component("file.open", None, 1000, 0, 2070),
-                component("file.read", Some(4096), 500, 500 * 4096, 570),
-                component("other.ioctl", None, 10, 0, 10_070),
-            ],
-            waits: vec![Wait {
-                kind: "timer".to_string(),
-                ns: 5_000_000,
-                count: 1,
-            }],
-            // 10 ms of user mode, 1,510 entries, and what is left of the calls.
-            runs: [-1i64, 0, 1]
-                .map(|off| Run {
-                    elapsed_ns: (17_501_000 + off) as u64,
-                    cpu_ns: (10_000_000 + 151_000 + 2_000_000 + 250_000 + 100_000 + off) as u64,
-                    faults_minor: 0,
-                    faults_major: 0,
-                })
-                .to_vec(),
-            tap: Some(Tap {
-                inside_ns: 70.0,
-                between_ns: 300.0,
-            }),
-            machine,
-        }
-    }
-
-    /// `entry`: ns of a null call; `own`: factor of everything else.
-    fn with(entry: f64, own: f64) -> Machine {
-        let user: Vec<_> = MAPPING
-            .user
-            .iter()
-            .map(|name| (name.as_str(), own, None))
-            .collect();
-        let units = [
-            ("call.null", entry, None),
-            ("file.open/hot", 2.0 * entry + 1000.0 * own, None),
-            ("file.reread/4K", entry + 300.0 * own, Some(4096)),
-        ];
-        machine(&[&user[..], &units].concat())
-    }
-
-    fn of(prediction: &Prediction, name: &str) -> OnMachine {
-        let found = prediction.machines.iter().find(|one| one.name == name);
-        found.expect("it was asked for").clone()
-    }
-
-    #[test]
-    fn on_its_own_machine_it_takes_what_it_took() {
-        let here = with(100.0, 1.0);
-        let application = some_application(Some(here.clone()));
-        let found = predict(&application, &[("here".to_string(), here)], None).expect("whole");
-        let one = &found.machines[0];
-        assert!(
-            (found.recorded_work_ns - 12_501_000.0).abs() < 1.0,
-            "{found:?}"
-        );
-        assert!((one.elapsed_ns - 17_501_000.0).abs() < 1.0, "{one:?}");
-        assert!((one.work_ns - 12_501_000.0).abs() < 1.0, "{one:?}");
-        let (low, high) = one.elapsed_interval_ns;
-        assert!(low < one.elapsed_ns && one.elapsed_ns < high && high < 1.01 * low);
-    }
-
-    #[test]
-    fn each_part_is_scaled_by_its_own_ratio() {
-        let here = with(100.0, 1.0);
-        let application = some_application(Some(here.clone()));
-        let machines = [
-            ("traced".to_string(), with(10_100.0, 1.0)),
-            ("half as fast".to_string(), with(200.0, 2.0)),
-            ("here".to_string(), here),
-        ];
-        let found = predict(&application, &machines, None).expect("whole");
-        let order: Vec<&str> = found.machines.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(order, ["here", "half as fast", "traced"]);
-        // 10 us more for each entry, and nothing else.
-        let traced = of(&found, "traced");
-        assert!(
-            (traced.work_ns - (12_501_000.0 + 1510.0 * 10_000.0)).abs() < 50_000.0,
-            "{traced:?}"
-        );
-        assert!((traced.elapsed_ns - traced.work_ns - 5_000_000.0).abs() < 1.0);
-        // The timer waits as long, and no benchmark stands for ioctl.
-        let half = of(&found, "half as fast");
-        let kept = 100_000.0;
-        let wanted = 2.0 * (12_501_000.0 - kept) + kept + 5_000_000.0;
-        assert!(
-            (half.elapsed_ns - wanted).abs() < 30_000.0,
-            "{} {wanted}",
-            half.elapsed_ns
-        );
-        assert!((half.unmapped_share - kept / half.work_ns).abs() < 1e-6);
-        let (low, high) = half.elapsed_interval_ns;
-        assert!(low <= wanted && wanted <= high);
-        assert!((half.baselines.user_ratio_ns - 2.0 * 17_501_000.0).abs() < 1000.0);
-        let sum: f64 = half.work.iter().map(|part| part.predicted_ns).sum();
-        assert!((sum - half.work_ns).abs() < 1.0);
-    }
-
-    #[test]
-    fn threads_overlap_as_far_as_there_are_cpus() {
-        let here = with(100.0, 1.0);
-        let mut application = some_application(Some(here.clone()));
-        application.recording.overlap = 2.0;
-        application.waits.clear();
-        for run in &mut application.runs {
-            run.elapsed_ns = 7_000_000;
-        }
-        let mut alone = here.clone();
-        alone.environment.cpus_allowed = vec![0];
-        let machines = [("two".to_string(), here), ("one".to_string(), alone)];
-        let found = predict(&application, &machines, None).expect("whole");
-        let (one, two) = (of(&found, "one"), of(&found, "two"));
-        assert!((two.elapsed_ns - 7_000_000.0).abs() < 1.0, "{two:?}");
-        assert!(
-            (one.elapsed_ns - two.elapsed_ns - 12_501_000.0 / 2.0).abs() < 1.0,
-            "{one:?}"
-        );
-        assert_eq!(one.work_ns, two.work_ns);
-    }
-
-    #[test]
-    fn without_its_machine_it_says_what_to_do() {
-        let error = predict(&some_application(None), &[], None).expect_err("no machine");
-        assert!(error.to_string().contains("--on"), "{error}");
-    }
-}
+pub(crate) mod tests;

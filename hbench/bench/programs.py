@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Real programs that do the same each time, as shell scripts. Their files are in TMPDIR."""
+
+import shutil
+
+SQLITE = r"""
+cd "$TMPDIR" && rm -f s.db
+{
+    echo 'CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);'
+    i=0
+    while [ $i -lt 60 ]; do
+        echo "INSERT INTO t(b) WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c WHERE n<200)
+              SELECT hex(n*n) FROM c;"
+        i=$((i + 1))
+    done
+    echo 'SELECT count(*), max(b) FROM t; CREATE INDEX i ON t(b); DELETE FROM t WHERE a % 3 = 0; VACUUM;'
+} | sqlite3 s.db
+"""
+
+GIT = r"""
+cd "$TMPDIR" && rm -rf g && mkdir g && cd g
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+git init -q . && git config user.email a@b && git config user.name a
+i=0
+while [ $i -lt 200 ]; do echo "line $i" > "f$i"; i=$((i + 1)); done
+git add . && git commit -q -m one
+i=0
+while [ $i -lt 200 ]; do echo "more $i" >> "f$i"; i=$((i + 2)); done
+git status -s && git commit -q -a -m two && git log --stat && git gc -q
+"""
+
+TAR = r"""
+cd "$TMPDIR" && rm -rf d.tar d && tar cf d.tar -C /usr/share doc/libc6 doc/git doc/gcc-12-base perl5 && mkdir d
+tar xf d.tar -C d && find d -type f | wc -l && rm -rf d
+"""
+
+PYTHON = r"""
+i=0
+while [ $i -lt 8 ]; do python3 -c 'import json, email.message, http.client, argparse'; i=$((i + 1)); done
+"""
+
+COMPILE = r"""
+cd "$TMPDIR" && i=0 && : > c.c
+while [ $i -lt 120 ]; do
+    echo "int f$i(int a, int *b) { int s = 0; for (int i = 0; i < a; i++) s += b[i] * (i ^ $i); return s; }" >> c.c
+    i=$((i + 1))
+done
+echo '#include <stdio.h>
+int main(void) { int b[9] = {1}; printf("%d\n", f1(9, b)); return 0; }' >> c.c
+gcc -O2 -o c.out c.c && ./c.out
+"""
+
+GZIP = r"""
+cd "$TMPDIR" && tar cf z.tar -C /usr/share perl5 && gzip -9 -c z.tar > z.gz && gzip -dc z.gz | sha256sum
+"""
+
+# Pipes between processes that run at the same time.
+SORT = r"""
+find /usr/lib /usr/share -xdev 2> /dev/null | awk -F/ '{ print NF, $NF }' | LC_ALL=C sort | uniq -c | tail -1
+"""
+
+REDIS = r"""
+cd "$TMPDIR" && rm -f r.sock
+redis-server --port 0 --unixsocket "$TMPDIR/r.sock" --save '' --appendonly no --daemonize no --logfile r.log &
+server=$!
+n=0
+while [ ! -S r.sock ] && [ $n -lt 400 ]; do sleep 0.01; n=$((n + 1)); done
+redis-benchmark -s r.sock -q -n 8000 -c 10 -t set,get,lpush
+redis-cli -s r.sock shutdown nosave
+wait $server
+"""
+
+NEEDED = {
+    "sqlite": ("sqlite3", SQLITE),
+    "git": ("git", GIT),
+    "tar": ("tar", TAR),
+    "python": ("python3", PYTHON),
+    "compile": ("gcc", COMPILE),
+    "gzip": ("gzip", GZIP),
+    "sort": ("awk", SORT),
+    "redis": ("redis-server", REDIS),
+}
+
+
+def programs(names):
+    """By name: the words that run it. Those whose program is missing are named apart."""
+    found, missing = {}, []
+    for name, (needed, script) in NEEDED.items():
+        if names and name not in names:
+            continue
+        if shutil.which(needed):
+            found[name] = ["sh", "-e", "-c", script]
+        else:
+            missing.append((name, f"{needed} is not installed"))
+    return found, missing

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Predictions with known answers.
+
+use super::*;
+use crate::application::{Component, Recording, Tap, SCHEMA as APPLICATION};
+use crate::machine::tests::machine;
+
+/// 1,000 openings, 500 reads of 4 KiB, 10 calls that no primitive stands for, and 10 ms in user mode.
+pub(crate) fn some_application(machine: Option<Machine>) -> Application {
+    let component = |primitive: &str, size, calls, bytes, each_ns: u64| Component {
+        primitive: primitive.to_string(),
+        size,
+        calls,
+        bytes,
+        cpu_ns: calls * each_ns,
+        sleeps: 0,
+    };
+    Application {
+        schema: APPLICATION.to_string(),
+        version: "0.1.0".to_string(),
+        command: vec!["a".to_string(), "program".to_string()],
+        recording: Recording {
+            kernel: "6.18".to_string(),
+            cpus: 2,
+            elapsed_ns: 20_000_000,
+            processes: 1,
+            threads: 1,
+            calls: 1510,
+            user_cpu_ns: 10_000_000 + 1510 * 300,
+            kernel_cpu_ns: 1,
+            faults_in_calls: 0,
+            overlap: 1.0,
+            lost: 0,
+        },
+        components: vec![
+            component("file.open", None, 1000, 0, 2070),
+            component("file.read", Some(4096), 500, 500 * 4096, 570),
+            component("other.ioctl", None, 10, 0, 10_070),
+        ],
+        waits: vec![Wait {
+            kind: "timer".to_string(),
+            ns: 5_000_000,
+            count: 1,
+        }],
+        // 10 ms of user mode, 1,510 entries, and what is left of the calls.
+        runs: [-1i64, 0, 1]
+            .map(|off| Run {
+                elapsed_ns: (17_501_000 + off) as u64,
+                cpu_ns: (10_000_000 + 151_000 + 2_000_000 + 250_000 + 100_000 + off) as u64,
+                faults_minor: 0,
+                faults_major: 0,
+            })
+            .to_vec(),
+        tap: Some(Tap {
+            inside_ns: 70.0,
+            between_ns: 300.0,
+        }),
+        machine,
+    }
+}
+
+/// `entry`: ns of a null call; `own`: factor of everything else.
+fn with(entry: f64, own: f64) -> Machine {
+    let user: Vec<_> = MAPPING
+        .user
+        .iter()
+        .map(|name| (name.as_str(), own, None))
+        .collect();
+    let units = [
+        ("call.null", entry, None),
+        ("file.open/hot", 2.0 * entry + 1000.0 * own, None),
+        ("file.reread/4K", entry + 300.0 * own, Some(4096)),
+    ];
+    machine(&[&user[..], &units].concat())
+}
+
+fn of(prediction: &Prediction, name: &str) -> OnMachine {
+    let found = prediction.machines.iter().find(|one| one.name == name);
+    found.expect("it was asked for").clone()
+}
+
+#[test]
+fn on_its_own_machine_it_takes_what_it_took() {
+    let here = with(100.0, 1.0);
+    let application = some_application(Some(here.clone()));
+    let found = predict(&application, &[("here".to_string(), here)], None).expect("whole");
+    let one = &found.machines[0];
+    assert!(
+        (found.recorded_work_ns - 12_501_000.0).abs() < 1.0,
+        "{found:?}"
+    );
+    assert!((one.elapsed_ns - 17_501_000.0).abs() < 1.0, "{one:?}");
+    assert!((one.work_ns - 12_501_000.0).abs() < 1.0, "{one:?}");
+    let (low, high) = one.elapsed_interval_ns;
+    assert!(low < one.elapsed_ns && one.elapsed_ns < high && high < 1.01 * low);
+}
+
+#[test]
+fn each_part_is_scaled_by_its_own_ratio() {
+    let here = with(100.0, 1.0);
+    let application = some_application(Some(here.clone()));
+    let machines = [
+        ("traced".to_string(), with(10_100.0, 1.0)),
+        ("half as fast".to_string(), with(200.0, 2.0)),
+        ("here".to_string(), here),
+    ];
+    let found = predict(&application, &machines, None).expect("whole");
+    let order: Vec<&str> = found.machines.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(order, ["here", "half as fast", "traced"]);
+    // 10 us more for each entry, and nothing else.
+    let traced = of(&found, "traced");
+    assert!(
+        (traced.work_ns - (12_501_000.0 + 1510.0 * 10_000.0)).abs() < 50_000.0,
+        "{traced:?}"
+    );
+    assert!((traced.elapsed_ns - traced.work_ns - 5_000_000.0).abs() < 1.0);
+    // The timer waits as long, and no benchmark stands for ioctl.
+    let half = of(&found, "half as fast");
+    let kept = 100_000.0;
+    let wanted = 2.0 * (12_501_000.0 - kept) + kept + 5_000_000.0;
+    assert!(
+        (half.elapsed_ns - wanted).abs() < 30_000.0,
+        "{} {wanted}",
+        half.elapsed_ns
+    );
+    assert!((half.unmapped_share - kept / half.work_ns).abs() < 1e-6);
+    let (low, high) = half.elapsed_interval_ns;
+    assert!(low <= wanted && wanted <= high);
+    assert!((half.baselines.user_ratio_ns - 2.0 * 17_501_000.0).abs() < 1000.0);
+    let sum: f64 = half.work.iter().map(|part| part.predicted_ns).sum();
+    assert!((sum - half.work_ns).abs() < 1.0);
+}
+
+#[test]
+fn threads_overlap_as_far_as_there_are_cpus() {
+    let here = with(100.0, 1.0);
+    let mut application = some_application(Some(here.clone()));
+    application.recording.overlap = 2.0;
+    application.waits.clear();
+    for run in &mut application.runs {
+        run.elapsed_ns = 7_000_000;
+    }
+    let mut alone = here.clone();
+    alone.environment.cpus_allowed = vec![0];
+    let machines = [("two".to_string(), here), ("one".to_string(), alone)];
+    let found = predict(&application, &machines, None).expect("whole");
+    let (one, two) = (of(&found, "one"), of(&found, "two"));
+    assert!((two.elapsed_ns - 7_000_000.0).abs() < 1.0, "{two:?}");
+    assert!(
+        (one.elapsed_ns - two.elapsed_ns - 12_501_000.0 / 2.0).abs() < 1.0,
+        "{one:?}"
+    );
+    assert_eq!(one.work_ns, two.work_ns);
+}
+
+#[test]
+fn without_its_machine_it_says_what_to_do() {
+    let error = predict(&some_application(None), &[], None).expect_err("no machine");
+    assert!(error.to_string().contains("--on"), "{error}");
+}
