@@ -80,6 +80,8 @@ function against() {
     if (d.verdict === "none") return `no difference that the data show (${low} to ${high})`;
     return make("span", { class: "mark" }, `${d.verdict} (${low} to ${high})`);
   };
+  // Differences first, calls without enough invocations last.
+  const rank = (c) => Math.min(...[c.median, c.p99, c.total].map((d) => !d.change_percent ? 2 : d.verdict === "none" ? 1 : 0));
   const pair = (d) => `${time(d.base_ns)} → ${time(d.ns)}`;
   section("against", "Against another run",
     `The other run is ${comparison.base.join(", ")}: ${count(comparison.base_calls)} calls in ` +
@@ -90,7 +92,7 @@ function against() {
       ["median", (c) => pair(c.median), "n"], ["", (c) => change(c.median)],
       ["99 %", (c) => pair(c.p99), "n"], ["", (c) => change(c.p99)],
       ["total", (c) => pair(c.total), "n"], ["", (c) => change(c.total)],
-    ], comparison.calls, { caption: "Changes by call", shows: (c) => chosen.call === null || c.call === chosen.call }),
+    ], [...comparison.calls].sort((a, b) => rank(a) - rank(b)), { caption: "Changes by call", shows: (c) => chosen.call === null || c.call === chosen.call }),
     unfiltered("call"),
     comparison.base_caveats.length ? later("What is missing in the other run", () =>
       make("ul", { class: "caveats" }, comparison.base_caveats.map((text) => make("li", {}, text)))) : null);
