@@ -63,6 +63,8 @@ struct flash_application *flash_application_open(int descriptor)
 	app->listener = app->channel = -1;
 	// Not restarted: a process that waits for a request ends at once.
 	sigaction(SIGTERM, &action, NULL);
+	// sendfile cannot be told to leave it out.
+	signal(SIGPIPE, SIG_IGN);
 	if (listens(descriptor)) {
 		app->listener = descriptor;
 		return app;
