@@ -31,7 +31,7 @@ pub struct Component {
 /// Time in which no thread of the application could have run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// `disk.read`, `disk.sync`, `timer`, or the class that DeBox gives the wait.
+    /// `disk.read`, `disk.write`, `disk.sync`, `timer`, or the class that DeBox gives the wait.
     pub kind: String,
     pub ns: u64,
     pub count: u64,

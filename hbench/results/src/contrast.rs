@@ -13,6 +13,8 @@ use crate::predict::{predict, OnMachine};
 /// Name and version.
 pub const SCHEMA: &str = "hbench.contrast/1";
 
+const THROTTLED: &str = "waiting: a quota";
+
 /// A part of the elapsed time. What threads do at the same time counts once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contrasted {
@@ -84,7 +86,18 @@ pub fn contrast(
             one.scaled_by = one.scaled_by.take().or(part.scaled_by.clone());
         }
     }
+    parts.insert(
+        THROTTLED.to_string(),
+        Contrasted {
+            name: THROTTLED.to_string(),
+            count: 0,
+            a_ns: a.throttled_ns,
+            b_ns: b.throttled_ns,
+            scaled_by: Some("the quota".to_string()),
+        },
+    );
     let mut parts: Vec<Contrasted> = parts.into_values().collect();
+    parts.retain(|part| part.a_ns > 0.0 || part.b_ns > 0.0);
     parts.sort_by(|one, other| {
         let size = |one: &Contrasted| one.difference_ns().abs();
         size(other).total_cmp(&size(one))

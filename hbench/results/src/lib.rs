@@ -8,10 +8,11 @@
 //! [`machine`](mod@machine) and [`application`](mod@application) are characterization vectors, which
 //! [`vectors`](mod@vectors) reads and writes. [`characterize`](mod@characterize) makes an application's from a
 //! recording, [`predict`](mod@predict) says how long it takes on other machines, and [`contrast`](mod@contrast) which
-//! of its parts make the difference.
+//! of its parts make the difference. [`calibrate`](mod@calibrate) makes a machine's vector from applications' times.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod application;
+pub mod calibrate;
 pub mod characterize;
 pub mod compare;
 pub mod contrast;
@@ -20,11 +21,13 @@ mod families;
 pub mod figures;
 pub mod file;
 pub mod hierarchy;
+mod least_squares;
 pub mod machine;
 pub mod mapping;
 pub mod meta;
 mod overlap;
 pub mod predict;
+pub mod prediction_text;
 mod primitives;
 mod relation;
 pub mod text;

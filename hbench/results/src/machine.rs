@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::{Environment, Noise};
 use crate::figures::{figures, without_values};
 use crate::file::Recorded;
+use crate::meta::{Declared, Sample};
 
 /// Name and version.
 pub const SCHEMA: &str = "hbench.machine/1";
@@ -51,9 +52,39 @@ pub struct Machine {
     pub unknown: Vec<Unknown>,
 }
 
+/// The samples without the time in which other programs had the CPU, as far as that is known: how much longer a sample
+/// was ready and did not run, for each operation, than the one of its benchmark that did so least. The least remains,
+/// because operations may have to wait for the CPU by themselves, as under a tracer.
+///
+/// A quota stops processes for a part of each period, whatever they do. It limits a program as a whole and is no cost of
+/// an operation, so under a quota nothing remains. Samples of which it is not known are then left out.
+fn without_waiting(recorded: &Recorded) -> Recorded {
+    let mut recorded = recorded.clone();
+    let has_quota = recorded.meta.environment.quota_cpus.is_some();
+    let waited_ns =
+        |sample: &Sample| Some(sample.runqueue_ns? as f64 / sample.iterations.max(1) as f64);
+    let mut least: BTreeMap<String, f64> = BTreeMap::new();
+    for sample in &recorded.samples {
+        let waited_ns = match has_quota {
+            true => 0.0,
+            false => waited_ns(sample).unwrap_or(0.0),
+        };
+        let one = least.entry(sample.benchmark.clone()).or_insert(waited_ns);
+        *one = one.min(waited_ns);
+    }
+    recorded.samples.retain_mut(|sample| {
+        let waited_ns = waited_ns(sample);
+        let least = least.get(&sample.benchmark).copied().unwrap_or(0.0);
+        sample.operation_ns -= waited_ns.map_or(0.0, |waited_ns| waited_ns - least);
+        waited_ns.is_some() || !has_quota
+    });
+    recorded
+}
+
 impl Machine {
     pub fn of(recorded: &Recorded) -> Machine {
         let meta = &recorded.meta;
+        let recorded = &without_waiting(recorded);
         let mut units = BTreeMap::new();
         let unknown = |benchmark: &str, reason: &str| Unknown {
             benchmark: benchmark.to_string(),
@@ -64,7 +95,24 @@ impl Machine {
         let mut unknowns: Vec<Unknown> = left_out
             .map(|one| unknown(&one.benchmark, &one.reason))
             .collect();
-        for figure in figures(recorded) {
+        let found = figures(recorded);
+        let of_samples = |declared: &&Declared| {
+            let is_unknown = unknowns.iter().any(|one| one.benchmark == declared.name);
+            !is_unknown && !found.iter().any(|figure| figure.benchmark == declared.name)
+        };
+        let lost: Vec<Unknown> = meta
+            .benchmarks
+            .iter()
+            .filter(of_samples)
+            .map(|declared| {
+                unknown(
+                    &declared.name,
+                    "it has no samples, or a quota stopped its processes meanwhile",
+                )
+            })
+            .collect();
+        unknowns.extend(lost);
+        for figure in found {
             // With a baseline that was removed, noise may leave nothing.
             if figure.operation_ns > 0.0 {
                 let unit = Unit {
@@ -96,10 +144,12 @@ impl Machine {
 
     /// CPUs that a program may use at the same time.
     pub fn cpus(&self) -> f64 {
-        let environment = &self.environment;
-        let allowed = environment.cpus_allowed.len() as f64;
-        let quota = environment.quota_cpus.unwrap_or(allowed);
-        allowed.min(quota).max(1.0)
+        self.environment.cpus_allowed.len().max(1) as f64
+    }
+
+    /// CPUs' worth of time that a program gets.
+    pub fn quota(&self) -> f64 {
+        self.environment.quota_cpus.unwrap_or(f64::INFINITY)
     }
 
     /// # Errors
@@ -183,6 +233,29 @@ pub(crate) mod tests {
             .collect();
         assert_eq!(unknown, ["file.open/cold", "context-switch/2-processes-0K"]);
         machine.check().expect("it is one");
+    }
+
+    #[test]
+    fn a_quota_is_no_cost_of_an_operation() {
+        let mut result = recorded(&[("call.null", &[300.0]), ("pipe.latency/one-cpu", &[900.0])]);
+        result.meta.environment.quota_cpus = Some(0.5);
+        // Ten operations, of which each waited for 180 ns.
+        result.samples[0].runqueue_ns = Some(1800);
+        result.samples[1].runqueue_ns = None;
+        let machine = Machine::of(&result);
+        assert_eq!(machine.units["call.null"].ns, 120.0);
+        assert_eq!(machine.unknown[0].benchmark, "pipe.latency/one-cpu");
+        assert_eq!(machine.quota(), 0.5);
+    }
+
+    #[test]
+    fn what_other_programs_took_is_no_cost_either() {
+        let mut result = recorded(&[("call.null", &[150.0, 310.0, 150.0])]);
+        for (sample, waited) in result.samples.iter_mut().zip([500, 2100, 500]) {
+            sample.runqueue_ns = Some(waited);
+        }
+        // 50 ns of waiting are in each operation.
+        assert_eq!(Machine::of(&result).units["call.null"].ns, 150.0);
     }
 
     #[test]

@@ -88,6 +88,13 @@ impl Mapping {
         self.primitives.get(name)
     }
 
+    /// Null calls in one operation of a benchmark, as far as a primitive says so.
+    pub fn entries(&self, benchmark: &str) -> u32 {
+        let has_it = |one: &&Primitive| one.costs.iter().any(|cost| cost == benchmark);
+        let found = self.primitives.values().find(has_it);
+        found.map_or(0, |one| one.entries)
+    }
+
     /// The primitive of a call, whatever its arguments are.
     pub fn of_call(&self, call: &str) -> Option<&str> {
         self.by_call.get(call).map(String::as_str)

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{ensure, Result};
 use debox_model::history::Call;
 
+use crate::mapping::MAPPING;
+
 /// 16 bytes each.
 const EVENTS_MAX: usize = 64 << 20;
 
@@ -133,12 +135,24 @@ fn kind(call: &Call, class: &str, label: &str) -> String {
         "sync",
         "syncfs",
     ];
+    let name = &*call.name;
     match class {
-        "disk" if SYNC.contains(&&*call.name) => "disk.sync".to_string(),
+        "disk" if SYNC.contains(&name) => "disk.sync".to_string(),
+        // Its waits are for the journal, or for room for what is to be written.
+        "disk" if changes_files(name) => "disk.write".to_string(),
         "disk" => "disk.read".to_string(),
         "idle" if label == "timer" => "timer".to_string(),
         class => class.to_string(),
     }
+}
+
+fn changes_files(name: &str) -> bool {
+    let primitive = MAPPING.of_call(name).unwrap_or_default();
+    primitive == "file.create"
+        || matches!(
+            name,
+            "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" | "fallocate"
+        )
 }
 
 #[cfg(test)]

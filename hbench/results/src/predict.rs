@@ -64,8 +64,10 @@ pub struct OnMachine {
     pub overlap: f64,
     /// They add up to `work_ns`.
     pub work: Vec<PredictedPart>,
-    /// With `work_ns / overlap` they add up to `elapsed_ns`.
+    /// With `work_ns / overlap` and `throttled_ns` they add up to `elapsed_ns`.
     pub waits: Vec<PredictedPart>,
+    /// Time in which a quota stops it.
+    pub throttled_ns: f64,
     pub baselines: Baselines,
 }
 
@@ -203,8 +205,13 @@ fn on_machine(
     let stretch = 1.0 + ready.here_ns / busy_here;
     waits.extend((ready.here_ns > 0.0).then_some(ready));
     let waited_ns: f64 = waits.iter().map(Part::there_ns).sum();
-    let elapsed_ns = busy + waited_ns;
-    let of_elapsed = of_ratios * (stretch / overlap).powi(2) + of_waits;
+    // A program that waits for long enough is not stopped by a quota.
+    let throttled_ns = (work_ns / relation.quota() - busy - waited_ns).max(0.0);
+    let elapsed_ns = busy + waited_ns + throttled_ns;
+    let of_elapsed = match throttled_ns > 0.0 {
+        true => of_ratios / relation.quota().powi(2),
+        false => of_ratios * (stretch / overlap).powi(2) + of_waits,
+    };
     let unmapped: f64 = parts
         .iter()
         .filter(|part| part.scaled_by.is_none())
@@ -224,6 +231,7 @@ fn on_machine(
         overlap,
         work: parts.iter().map(predicted).collect(),
         waits: waits.iter().map(predicted).collect(),
+        throttled_ns,
         baselines: Baselines {
             unchanged_ns: elapsed_here,
             user_ratio_ns: elapsed_here * relation.user.value,

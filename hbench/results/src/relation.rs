@@ -167,6 +167,11 @@ impl<'a> Relation<'a> {
     pub fn cpus(&self) -> (f64, f64) {
         (self.a.cpus(), self.b.cpus())
     }
+
+    /// CPUs' worth of time that B grants.
+    pub fn quota(&self) -> f64 {
+        self.b.quota()
+    }
 }
 
 /// Programs use the CPU in other proportions than the mean of these benchmarks does, so the ratios' own spread is the

@@ -80,7 +80,11 @@ pub fn parts(application: &Application, relation: &Relation) -> Vec<Part> {
     let (user, faults) = outside_calls(application, relation);
     parts.push(user);
     parts.push(entries);
-    parts.extend([faults, switches].into_iter().filter(|part| part.count > 0));
+    parts.extend(
+        [faults, switches]
+            .into_iter()
+            .filter(|part| part.here_ns > 0.0),
+    );
     parts.extend(of_primitives.into_iter().filter(|part| part.here_ns > 0.0));
     parts
 }

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         }
         Subcommand::Explain(arguments) => explain(&arguments),
         Subcommand::Vector(arguments) => vector::vector(&arguments).map(|()| 0),
+        Subcommand::Calibrate(arguments) => vector::calibrate(&arguments).map(|()| 0),
         Subcommand::Predict(arguments) => vector::predict(&arguments).map(|()| 0),
         Subcommand::Calls(arguments) => {
             recording::call(arguments.count);

@@ -53,6 +53,13 @@ pub enum Subcommand {
         A command is run once to warm up, then --runs times, and once under `debox record`, which needs root. It must \
         do the same each time. It reads nothing and what it prints is discarded, except errors of its first run.")]
     Vector(Vector),
+    /// Make the vector of a machine on which the benchmarks cannot run, from the times that applications take there
+    #[command(
+        after_help = "Example:\n  hbench calibrate -o there.vec --on here.vec tar.vec=1.23s git.vec=812ms gcc.vec=2s\n\n\
+        It fits three factors: of user mode, of entering the kernel, and of the rest of the kernel. So it takes three \
+        applications or more that differ in these."
+    )]
+    Calibrate(Calibrate),
     /// Predict how long an application takes on other machines
     #[command(
         after_help = "Example:\n  hbench predict tar.vec here.vec there.vec container.parquet"
@@ -209,6 +216,19 @@ pub struct Predict {
     pub all: bool,
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Calibrate {
+    /// Vectors of applications, each with the elapsed time that it takes on the machine
+    #[arg(value_name = "APP=TIME", required = true)]
+    pub times: Vec<String>,
+    /// The machine on which they were recorded, as a vector or a result of `hbench run -o`
+    #[arg(long, value_name = "FILE")]
+    pub on: PathBuf,
+    /// File for the machine's vector (JSON)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
 }
 
 #[derive(Args)]

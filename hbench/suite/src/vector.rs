@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `hbench vector`, `hbench predict`, and `hbench explain A B APPLICATION`.
+//! `hbench vector`, `hbench calibrate`, `hbench predict`, and `hbench explain A B APPLICATION`.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,12 +10,15 @@ use hbench::signals::catch;
 use hbench_results::application::Application;
 use hbench_results::machine::Machine;
 use hbench_results::vectors::{self, Found};
-use hbench_results::{characterize, contrast, file, predict as prediction, vector_text};
+use hbench_results::{
+    calibrate, characterize, contrast, file, predict as prediction, prediction_text, vector_text,
+};
 use kit_console::{say, Allowed};
 use kit_files::output;
+use kit_units::parse_duration;
 use serde::Serialize;
 
-use crate::options::{Explain, Predict, Vector};
+use crate::options::{Calibrate, Explain, Predict, Vector};
 use crate::{print, recording, width};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -119,6 +122,27 @@ fn named(path: &Path) -> Result<(String, Machine)> {
     Ok((name.to_string_lossy().into_owned(), vectors::machine(path)?))
 }
 
+pub fn calibrate(arguments: &Calibrate) -> Result<()> {
+    output::check(&arguments.output)?;
+    let here = vectors::machine(&arguments.on)?;
+    let mut runs = Vec::new();
+    for word in &arguments.times {
+        let (path, time) = word
+            .rsplit_once('=')
+            .with_context(|| format!("{word} has no time: write it as in app.vec=1.23s"))?;
+        let time = parse_duration(time).map_err(|error| anyhow::anyhow!("{word}: {error}"))?;
+        runs.push((
+            vectors::application(Path::new(path))?,
+            time.as_secs_f64() * 1e9,
+        ));
+    }
+    let found = calibrate::calibrate(&here, &runs)?;
+    vectors::write(&arguments.output, &found.machine)?;
+    show(|out| prediction_text::calibrated(out, &found, &arguments.times))?;
+    say!("hbench: the vector is in {}", arguments.output.display());
+    Ok(())
+}
+
 pub fn predict(arguments: &Predict) -> Result<()> {
     let application = vectors::application(&arguments.application)?;
     let machines = arguments.machines.iter().map(|path| named(path));
@@ -126,7 +150,7 @@ pub fn predict(arguments: &Predict) -> Result<()> {
     let on = arguments.on.as_deref().map(vectors::machine).transpose()?;
     let found = prediction::predict(&application, &machines, on.as_ref())?;
     print(&found, arguments.format, |out| {
-        vector_text::prediction(out, &found, arguments.all, width())
+        prediction_text::prediction(out, &found, arguments.all, width())
     })
 }
 
@@ -143,6 +167,6 @@ pub fn explain(arguments: &Explain) -> Result<()> {
     let on = arguments.on.as_deref().map(vectors::machine).transpose()?;
     let found = contrast::contrast(a, b, &application, on.as_ref())?;
     print(&found, arguments.format, |out| {
-        vector_text::contrast(out, &found, arguments.all, width())
+        prediction_text::contrast(out, &found, arguments.all, width())
     })
 }

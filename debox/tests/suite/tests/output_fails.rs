@@ -450,7 +450,13 @@ const HBENCH: &[Case] = &[
         OnOutput,
     ),
     ("explain RESULT", 0, OnOutput),
+    ("vector RESULT", 0, OnOutput),
+    ("vector RESULT -o NEW", 0, OnOutput),
+    ("vector RESULT -o /dev/full", FAILED, Elsewhere),
+    ("predict RESULT RESULT", FAILED, Elsewhere),
+    ("calibrate --on RESULT -o NEW RESULT=1s", FAILED, Elsewhere),
     ("sample nonsense", FAILED, Elsewhere),
+    ("calls 1", 0, Elsewhere),
     ("man", 0, OnOutput),
     ("completions bash", 0, OnOutput),
     ("help", 0, OnOutput),
@@ -481,7 +487,7 @@ fn of_hbench() {
     go_through(&hbench, HBENCH, names, true, || {
         let _ = fs::remove_file(&new);
     });
-    check_all_are_tried(&hbench, HBENCH, &["man", "completions", "sample"]);
+    check_all_are_tried(&hbench, HBENCH, &["man", "completions", "sample", "calls"]);
 }
 
 /// `debox run 2>&1 | head -0`: the command goes on and its status is the pipeline's own affair.
