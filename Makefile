@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, build, bench, hot-cold, stages, adapters, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, stages, adapters, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold stages adapters lint install clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold stages adapters lint install clean
 
 all: build
 
@@ -33,6 +33,13 @@ demo-hbench:
 	scripts/setup hbench
 	$(CARGO) build --release --package hbench
 	scripts/demo-hbench $(TARGET)/release/hbench
+
+# Serves a small site from a slow disk, shows it in a browser, and prints what the guard says of flash's loops: half a
+# minute. Without root there is neither a slow disk nor the guard.
+demo-flash:
+	scripts/setup build flash browser
+	$(CARGO) build --release --package debox-cli --package latlab --package flash
+	$(AS_ROOT) scripts/demo-flash $(TARGET)/release
 
 test:
 	scripts/setup build test guest browser
