@@ -55,10 +55,18 @@ pub struct Config {
     pub limits: Limits,
     stage: Option<stages::Name>,
     #[serde(default)]
-    open_files: stages::OpenFiles,
+    open_files: OpenFiles,
     assumed_memory: Option<stages::Memory>,
     #[serde(default, rename = "server")]
     servers: Vec<Spanned<Server>>,
+}
+
+/// Files that are kept open.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenFiles {
+    most: Option<Number<0, 1_000_000>>,
+    check: Option<Time>,
 }
 
 /// What is not given has the value that `flash serve` has.
@@ -223,7 +231,14 @@ impl<'de, const LEAST: usize, const MOST: usize> Deserialize<'de> for Number<LEA
 
 impl Config {
     pub fn stages(&self) -> crate::stages::Settings {
-        stages::settings(self.stage, &self.open_files, self.assumed_memory)
+        let usual = crate::stages::Settings::default();
+        let ms = |time: Time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
+        crate::stages::Settings {
+            stage: self.stage.map_or(usual.stage, |name| name.0),
+            open_files: self.open_files.most.map(|number| number.0),
+            check_ms: self.open_files.check.map_or(usual.check_ms, ms),
+            memory: self.assumed_memory.map_or(usual.memory, |memory| memory.0),
+        }
     }
 }
 

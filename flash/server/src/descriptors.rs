@@ -15,9 +15,11 @@ const WIDEST: usize = 1 << 18;
 /// and it may be a loop. `open_files`: that are no connection's.
 pub fn make_room(connections: usize, open_files: usize) {
     let files = connections * 2 + open_files + OTHER_FILES;
-    let last = i32::try_from(files.min(WIDEST)).unwrap_or(i32::MAX);
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let last = files.min(WIDEST).min(limit).saturating_sub(1);
+    let last = i32::try_from(last).unwrap_or(i32::MAX);
     if let Ok(file) = eventfd(0, EventfdFlags::CLOEXEC) {
-        // Beyond the limit of open files there is no room to be made.
         let _ = fcntl_dupfd_cloexec(&file, last);
     }
 }

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use crate::http::conditions::Validators;
 use crate::mapping::Mapping;
 
+/// Files and parts of files that are no longer are copied: they go out together with the head.
+pub const SMALL: u64 = 32 << 10;
 /// How often a path that changes while the kernel follows it is tried again before the answer is "busy".
 const MAX_RACES: usize = 16;
 
@@ -209,8 +211,9 @@ impl File {
             FileType::Directory => Kind::Directory,
             _ => Kind::Other,
         };
-        if kind == Kind::Regular && !reads_ahead {
-            // On a miss the kernel would start read-ahead in the loop, which takes time; helpers ask for it.
+        if kind == Kind::Regular && status.stx_size <= SMALL && !reads_ahead {
+            // On a miss the kernel reads in the loop what is asked for, and so it reads no more. Of a larger file a second
+            // read would have to follow.
             let _ = fadvise(&fd, 0, None, Advice::Random);
         }
         Ok(File {

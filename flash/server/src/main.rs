@@ -353,6 +353,7 @@ fn connections(wanted: Option<usize>, open_files: usize) -> Result<usize> {
 /// Serves a plan until a signal ends it. `again`: reads it again.
 fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
     let signals = control::signals()?;
+    let stage = plan.options.stages.stage;
     let server = Server::start(plan)?;
     for warning in server.warnings() {
         say!("{warning}");
@@ -366,6 +367,13 @@ fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
         }
         for url in server.counts_urls() {
             writeln!(out, "counters at {url}")?;
+        }
+        if stage.name != Stage::today().name {
+            writeln!(
+                out,
+                "stage: {}, which waits on purpose (flash stages)",
+                stage.name
+            )?;
         }
         writeln!(out, "sandbox: {}", server.sandbox())
     })?;

@@ -10,7 +10,7 @@ use std::{io, mem};
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::files::File;
+use crate::files::{File, SMALL};
 use crate::helpers::reading::is_read;
 
 /// Bytes that are copied at once.
@@ -19,8 +19,6 @@ pub const COPIED: usize = 64 << 10;
 pub const SENT: u64 = 256 << 10;
 /// Brought into memory by one job of a helper.
 pub const BROUGHT: u64 = 512 << 10;
-/// What is shorter is copied: the head and the file go out together.
-const SMALL: u64 = 32 << 10;
 
 const PAGE: u64 = 4096;
 

@@ -10,7 +10,9 @@ use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::{dup2_stdin, dup2_stdout, fork, ForkResult};
 use rustix::io::Errno;
 
-use super::{begin, exit, serve, Order};
+use super::order::Order;
+use super::script::exit;
+use super::supervising::{begin, serve};
 use crate::upstream::scripts::{Scripts, Starter};
 
 /// `most`: scripts at the same time.
