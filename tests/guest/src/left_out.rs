@@ -65,7 +65,11 @@ pub const LEFT_OUT: &[LeftOut] = &[
     everywhere("limits", "", "a web server's, on no kernel"),
     everywhere("loops", "", "a guard's limit, by the clock"),
     everywhere("measuring", "", "microbenchmarks, by the clock"),
-    everywhere("vectors", "", "predictions from microbenchmarks, by the clock"),
+    everywhere(
+        "vectors",
+        "",
+        "predictions from microbenchmarks, by the clock",
+    ),
     everywhere("never_blocks", "", "a slow disk's, by the clock"),
     everywhere("operation", "", "a web server's, on no kernel"),
     everywhere("passwords", "", "a web server's, on no kernel"),

@@ -46,7 +46,7 @@ fn text(reports: &[GuestReport], set: Set) -> String {
         text.push_str(&format!("  {need}: {found}\n"));
     }
     text.push_str("\nLeft out\n");
-    for left_out in &LEFT_OUT {
+    for left_out in LEFT_OUT {
         let name = [left_out.kernel, left_out.suite, left_out.test].join(" ");
         let words: Vec<&str> = name.split_whitespace().collect();
         text.push_str(&format!("  {}: {}\n", words.join(" "), left_out.reason));

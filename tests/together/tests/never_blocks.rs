@@ -5,14 +5,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use debox_real::free_port;
 use debox_skipped::skipped;
-use debox_tests::{debox_binary, wait_for};
+use debox_tests::wait_for;
 use house_together::{program, Guarded, SlowDisk};
-use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Each request to the disk takes as long.
