@@ -43,13 +43,16 @@ mod send_receive;
 mod sendfile;
 mod signal_deliver;
 mod signal_install;
+mod socket_create;
 mod stat;
 mod tcp_bandwidth;
 mod tcp_connect;
 mod tcp_latency;
+mod tcp_send_receive;
 mod thread_create;
 mod timer_sleep;
 mod udp_latency;
+mod udp_send_receive;
 mod unix_bandwidth;
 mod unix_connect;
 mod unix_latency;
@@ -95,6 +98,9 @@ pub static ALL: &[&Benchmark] = &[
     &tcp_connect::BENCHMARK,
     &unix_connect::BENCHMARK,
     &send_receive::BENCHMARK,
+    &tcp_send_receive::BENCHMARK,
+    &udp_send_receive::BENCHMARK,
+    &socket_create::BENCHMARK,
     &context_switch::BENCHMARK,
     &context_switch_lmbench::BENCHMARK,
     &process_fork::BENCHMARK,

@@ -11,7 +11,7 @@ pub use process::{bind_to_cpu, fork_and_wait, ppid, Peer, Program};
 pub use signal::{install_handler, raise, Faults, SIGNALS};
 pub use wait::{futex_wait, futex_wake, nanosleep, poll, select, Epoll, EventFd};
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `clock_gettime(CLOCK_MONOTONIC_RAW)`.
 #[inline(always)]
@@ -64,20 +64,50 @@ pub fn lock_and_unlock(file: &std::fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
+/// A socket that is not connected.
+pub fn tcp_socket() -> std::io::Result<OwnedFd> {
+    socket(libc::AF_INET)
+}
+
+pub fn unix_socket() -> std::io::Result<OwnedFd> {
+    socket(libc::AF_UNIX)
+}
+
+fn socket(family: libc::c_int) -> std::io::Result<OwnedFd> {
+    // SAFETY: no memory is passed, and a descriptor that is made is this function's alone.
+    unsafe {
+        match libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
+            made if made >= 0 => Ok(OwnedFd::from_raw_fd(made)),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
 /// Closing the connection ends it at once, and frees its port.
 pub fn reset_on_close(connection: BorrowedFd<'_>) -> std::io::Result<()> {
     let linger = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: the kernel reads the structure.
+    set_option(connection, libc::SO_LINGER, &linger)
+}
+
+/// How much may be on its way in each direction; the kernel may allow less.
+pub fn set_buffers(connection: BorrowedFd<'_>, bytes: usize) -> std::io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set_option(connection, libc::SO_SNDBUF, &bytes)?;
+    set_option(connection, libc::SO_RCVBUF, &bytes)
+}
+
+fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> std::io::Result<()> {
+    // SAFETY: the kernel reads the value, which is as long as it is told.
     let set = unsafe {
         libc::setsockopt(
-            connection.as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const linger).cast(),
-            size_of::<libc::linger>() as libc::socklen_t,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     };
     match set {

@@ -9,7 +9,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     name: "process.fork",
     group: "processes",
     operation: "fork, the child's exit, and waiting for it",
-    variants: &["small", "64M"],
+    variants: &["small", "16M", "64M"],
     depends_on: &["fault.page", "context-switch", "memory.copy-library"],
     answers_to: &[
         "hbench-OS lat_proc null",
