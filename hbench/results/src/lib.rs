@@ -3,7 +3,8 @@
 //!
 //! [`file`](mod@file) reads and writes them, [`figures`](mod@figures) computes the figures of each benchmark,
 //! [`compare`](mod@compare) finds what differs between two files, and [`hierarchy`](mod@hierarchy) predicts
-//! benchmarks from others. [`text`](mod@text) prints them.
+//! benchmarks from others. [`decomposition`](mod@decomposition) has what `debox` saw of one. [`text`](mod@text) prints
+//! them, and [`picture`](mod@picture) draws them.
 //!
 //! [`machine`](mod@machine) and [`application`](mod@application) are characterization vectors, which
 //! [`vectors`](mod@vectors) reads and writes. [`characterize`](mod@characterize) makes an application's from a
@@ -16,6 +17,7 @@ pub mod calibrate;
 pub mod characterize;
 pub mod compare;
 pub mod contrast;
+pub mod decomposition;
 pub mod environment;
 mod families;
 pub mod figures;
@@ -26,6 +28,7 @@ pub mod machine;
 pub mod mapping;
 pub mod meta;
 mod overlap;
+pub mod picture;
 pub mod predict;
 pub mod prediction_text;
 mod primitives;

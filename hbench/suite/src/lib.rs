@@ -2,13 +2,14 @@
 //! Microbenchmarks of the operating system.
 //!
 //! [`benchmarks`] has one file for each. [`runner`] starts a process for each sample, in which [`sample`] calls
-//! the benchmark's function with a [`sampler`]. [`capture`] says what machine it was.
+//! the benchmark's function with a [`sampler`]. [`capture`] says what machine it was. [`decompose`] does so under `debox`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod benchmark;
 pub mod benchmarks;
 pub mod capture;
 pub mod clock;
+pub mod decompose;
 mod descriptors;
 mod failure;
 mod hello;

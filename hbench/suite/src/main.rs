@@ -2,6 +2,7 @@
 //! `hbench`: measures the operating system's primitives, and what they are made of.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod decomposing;
 mod list;
 mod measure;
 mod options;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             recording::call(arguments.count);
             Ok(0)
         }
+        Subcommand::Decompose(arguments) => decomposing::decompose(&arguments),
         Subcommand::Sample(arguments) => hbench::sample::sample(&arguments.job).map(|()| 0),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)
             .map(|()| 0)
@@ -94,6 +96,9 @@ fn status(recorded: &Recorded) -> u8 {
 fn show(arguments: &Show) -> Result<u8> {
     let mut recorded = file::read(&arguments.file)?;
     measure::narrow(&mut recorded, &arguments.names, &arguments.file)?;
+    if let Some(html) = &arguments.html {
+        decomposing::page(html, &recorded, &arguments.records)?;
+    }
     print_summary(&recorded, arguments.format)?;
     Ok(0)
 }

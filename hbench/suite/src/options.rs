@@ -65,6 +65,13 @@ pub enum Subcommand {
         after_help = "Example:\n  hbench predict tar.vec here.vec there.vec container.parquet"
     )]
     Predict(Predict),
+    /// Show where an operation's time goes, by DeBox's records of its calls
+    #[command(after_help = "Examples:\n  hbench decompose pipe.latency/one-cpu\n  \
+        hbench decompose process.fork -o fork.json\n  \
+        hbench show here.parquet --html page.html --records fork.json\n\n\
+        Starts the program debox, beside hbench or in PATH, which needs root or a broker. Takes some ten seconds for \
+        each benchmark.")]
+    Decompose(Decompose),
     /// Take one sample: what `run` starts
     #[command(hide = true)]
     Sample(Sample),
@@ -133,6 +140,33 @@ pub struct Show {
     /// Benchmarks: names, or their beginnings [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// Write one HTML page: the hierarchy as a picture, and each benchmark's evidence
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// With --html: results of `hbench decompose -o`, which the page shows with their benchmarks
+    #[arg(long, value_name = "FILE", requires = "html")]
+    pub records: Vec<PathBuf>,
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Decompose {
+    /// Benchmarks: names, or their beginnings
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// Rounds, of which the least disturbed counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// How long a sample's measurement takes
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = sample_time)]
+    pub sample: Duration,
+    /// Directory for temporary files [default: TMPDIR, or /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// File for the result (JSON), for `hbench show --html --records`
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: Format,
 }

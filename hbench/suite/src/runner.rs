@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::hello;
 use crate::noise;
 use crate::sample::Outcome;
-use crate::sampler::Job;
+use crate::sampler::{Fixed, Job};
 use crate::signals::interrupted;
 use process::{Ended, Process};
 
@@ -214,7 +214,27 @@ impl Run {
             memory_bytes: self.memory_bytes,
             may_drop_caches: self.plan.may_drop_caches,
             is_gated: self.cpus.len() > 1,
+            fixed: None,
         }
+    }
+
+    /// One sample in a process of its own, under a command if there is one.
+    pub fn once(&self, name: &str, fixed: Option<Fixed>, under: Option<&str>) -> Outcome {
+        let directory = self.scratch.path().join("sample-once");
+        let job = Job {
+            fixed,
+            is_gated: false,
+            ..self.job(name, self.cpus.first().copied(), directory.clone())
+        };
+        let started = self.start_job(&job, under);
+        let outcome = finished(started);
+        let _ = fs::remove_dir_all(directory);
+        outcome
+    }
+
+    /// The directory for this run's temporary files.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// One outcome for each instance.
@@ -237,11 +257,7 @@ impl Run {
                 process.begin();
             }
         }
-        let outcome = |started: Result<Process, Outcome>| match started.map(Process::finish) {
-            Ok(Ok(outcome)) | Err(outcome) => outcome,
-            Ok(Err(Ended { reason })) => Outcome::Unavailable { reason },
-        };
-        let outcomes = started.into_iter().map(outcome).collect();
+        let outcomes = started.into_iter().map(finished).collect();
         for instance in 0..cpus.len() {
             let _ = fs::remove_dir_all(self.scratch.path().join(format!("sample-{instance}")));
         }
@@ -249,14 +265,24 @@ impl Run {
     }
 
     fn start(&self, name: &str, cpu: Option<u32>, directory: &Path) -> Result<Process, Outcome> {
+        let job = self.job(name, cpu, directory.to_path_buf());
+        self.start_job(&job, self.plan.under.as_deref())
+    }
+
+    fn start_job(&self, job: &Job, under: Option<&str>) -> Result<Process, Outcome> {
         let unavailable = |what: &str, error: &dyn std::fmt::Display| Outcome::Unavailable {
             reason: format!("{what}: {error}"),
         };
-        fs::create_dir_all(directory)
+        fs::create_dir_all(&job.directory)
             .map_err(|error| unavailable("create a temporary directory", &error))?;
-        let job = self.job(name, cpu, directory.to_path_buf());
         let errors = self.scratch.path().join("errors");
-        Process::start(&job, self.plan.under.as_deref(), &errors)
-            .map_err(|error| unavailable("start a process", &error))
+        Process::start(job, under, &errors).map_err(|error| unavailable("start a process", &error))
+    }
+}
+
+fn finished(started: Result<Process, Outcome>) -> Outcome {
+    match started.map(Process::finish) {
+        Ok(Ok(outcome)) | Err(outcome) => outcome,
+        Ok(Err(Ended { reason })) => Outcome::Unavailable { reason },
     }
 }

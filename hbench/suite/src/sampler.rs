@@ -37,6 +37,16 @@ pub struct Job {
     pub may_drop_caches: bool,
     /// Whether the process says when it is ready, and waits for a line before it measures.
     pub is_gated: bool,
+    /// `None`: the sample finds out how often it performs the operation.
+    #[serde(default)]
+    pub fixed: Option<Fixed>,
+}
+
+/// So many iterations: recordings of two samples differ in those that are timed alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fixed {
+    pub warm_up: u64,
+    pub timed: u64,
 }
 
 /// One measurement.
@@ -48,6 +58,9 @@ pub struct Measured {
     pub baseline_ns: Option<f64>,
     pub bytes: Option<u64>,
     pub runqueue_ns: Option<u64>,
+    /// Iterations of the benchmark's loop, or events, each of which may be several operations.
+    #[serde(default)]
+    pub loops: u64,
 }
 
 impl Measured {
@@ -158,7 +171,7 @@ impl Sampler {
         &mut self,
         mut run: impl FnMut(u64) -> Result<(), Failure>,
     ) -> Result<Measured, Failure> {
-        let iterations = self.search(&mut run, self.job.target_ns)?;
+        let iterations = self.iterations(&mut run, self.job.target_ns)?;
         self.pass_gate()?;
         self.measure(&mut run, iterations)
     }
@@ -170,8 +183,11 @@ impl Sampler {
         mut beside: impl FnMut(u64) -> Result<(), Failure>,
     ) -> Result<Measured, Failure> {
         let half = self.job.target_ns / 2.0;
-        let iterations = self.search(&mut run, half)?;
-        let of_beside = self.search(&mut beside, half)?;
+        let iterations = self.iterations(&mut run, half)?;
+        let of_beside = match self.job.fixed {
+            Some(fixed) => fixed.warm_up,
+            None => self.search(&mut beside, half)?,
+        };
         self.pass_gate()?;
         let baseline = self.measure(&mut beside, of_beside)?.operation_ns();
         let measured = self.measure(&mut run, iterations)?;
@@ -197,7 +213,11 @@ impl Sampler {
         let elapsed = |begin| self.job.clock.between(begin, self.job.clock.now());
         loop {
             event(&mut warm_up)?;
-            if elapsed(begin) > SEARCH * self.job.target_ns {
+            let is_warm = match self.job.fixed {
+                Some(fixed) => warm_up.events >= fixed.warm_up,
+                None => elapsed(begin) > SEARCH * self.job.target_ns,
+            };
+            if is_warm {
                 break;
             }
         }
@@ -208,8 +228,14 @@ impl Sampler {
         while watch.events < EVENTS_MAX {
             event(&mut watch)?;
             let elapsed = self.job.clock.between(begin, self.job.clock.now());
-            let is_enough = watch.elapsed_ns >= self.job.target_ns;
-            if is_enough || elapsed >= PATIENCE * self.job.target_ns {
+            let is_enough = match self.job.fixed {
+                Some(fixed) => watch.events >= fixed.timed,
+                None => {
+                    let is_late = elapsed >= PATIENCE * self.job.target_ns;
+                    is_late || watch.elapsed_ns >= self.job.target_ns
+                }
+            };
+            if is_enough {
                 break;
             }
         }
@@ -218,8 +244,22 @@ impl Sampler {
             elapsed_ns: watch.elapsed_ns,
             overhead_ns: self.overhead_ns * watch.events as f64,
             runqueue_ns: self.waited_since(waited),
+            loops: watch.events,
             ..Measured::default()
         })
+    }
+
+    /// The number of iterations to time, after the warm-up.
+    fn iterations(
+        &self,
+        run: &mut impl FnMut(u64) -> Result<(), Failure>,
+        target_ns: f64,
+    ) -> Result<u64, Failure> {
+        let Some(fixed) = self.job.fixed else {
+            return self.search(run, target_ns);
+        };
+        run(fixed.warm_up.max(1))?;
+        Ok(fixed.timed.max(1))
     }
 
     /// The number of iterations that take `target_ns`; finding it warms up.
@@ -257,6 +297,7 @@ impl Sampler {
             elapsed_ns: self.job.clock.between(begin, end),
             overhead_ns: self.overhead_ns,
             runqueue_ns: self.waited_since(waited),
+            loops: iterations,
             ..Measured::default()
         })
     }
@@ -304,6 +345,7 @@ pub(crate) mod tests {
             memory_bytes: 4 << 20,
             may_drop_caches: false,
             is_gated: false,
+            fixed: None,
         };
         let report = File::options().write(true).open("/dev/null");
         Sampler::new(job, report.expect("it is there"))
@@ -360,6 +402,31 @@ pub(crate) mod tests {
         assert!(prepared > measured.iterations / 4, "there is a warm-up");
         assert!(measured.operation_ns() >= 9_900.0, "{measured:?}");
         assert_eq!(measured.bytes(8).times(2).bytes, Some(8));
+    }
+
+    #[test]
+    fn a_fixed_number_of_iterations_is_performed() {
+        let mut fixed = sampler();
+        fixed.job.fixed = Some(Fixed {
+            warm_up: 3,
+            timed: 20,
+        });
+        let performed = std::cell::Cell::new(0);
+        let count = |n| {
+            performed.set(performed.get() + n);
+            Ok(())
+        };
+        let measured = fixed.time(count).expect("it runs");
+        assert_eq!((measured.loops, performed.take()), (20, 23));
+        let measured = fixed.time_less(count, |_| Ok(())).expect("it runs");
+        assert_eq!((measured.times(4).loops, performed.take()), (20, 23));
+        let measured = fixed.time_each(|watch| {
+            watch.time(2, || performed.set(performed.get() + 1));
+            Ok(())
+        });
+        let measured = measured.expect("it runs");
+        assert_eq!((measured.iterations, measured.loops), (40, 20));
+        assert_eq!(performed.take(), 23);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub const LEFT_OUT: &[LeftOut] = &[
     everywhere("combined", "", "a web server's, on no kernel"),
     everywhere("configured", "", "a web server's, on no kernel"),
     everywhere("conformance", "", "a web server's, on no kernel"),
+    everywhere("decomposing", "", "microbenchmarks, by the clock"),
     everywhere("devices", "", "a web server's, on no kernel"),
     everywhere("disk", "", "a slow disk's, by the clock"),
     everywhere("faults", "", "a load generator's, on no kernel"),

@@ -439,6 +439,7 @@ const HBENCH: &[Case] = &[
         Elsewhere,
     ),
     ("run nosuch", FAILED, Elsewhere),
+    ("decompose nosuch", FAILED, Elsewhere),
     ("list", 0, OnOutput),
     ("show RESULT", 0, OnOutput),
     ("show RESULT --format json", 0, OnOutput),

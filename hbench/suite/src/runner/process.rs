@@ -15,6 +15,8 @@ use crate::signals::interrupted;
 
 /// A sample that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same under `debox`, which takes seconds to open, on an emulated machine minutes.
+const PATIENCE_OBSERVED: Duration = Duration::from_secs(300);
 /// A sample's output is a line.
 const OUTPUT_MAX: usize = 1 << 16;
 const LOOK: libc::c_int = 100;
@@ -23,6 +25,7 @@ pub struct Process {
     child: Child,
     output: Vec<u8>,
     is_at_end: bool,
+    patience: Duration,
     deadline: Instant,
     errors: PathBuf,
 }
@@ -36,6 +39,10 @@ impl Process {
     /// `errors`: the file for its standard error.
     pub fn start(job: &Job, under: Option<&str>, errors: &Path) -> io::Result<Process> {
         let own = std::env::current_exe()?;
+        let patience = match job.fixed {
+            Some(_) => PATIENCE_OBSERVED,
+            None => PATIENCE,
+        };
         let mut command = match under {
             None => Command::new(own),
             Some(under) => {
@@ -59,7 +66,8 @@ impl Process {
             child,
             output: Vec::new(),
             is_at_end: false,
-            deadline: Instant::now() + PATIENCE,
+            patience,
+            deadline: Instant::now() + patience,
             errors: errors.to_path_buf(),
         })
     }
@@ -93,7 +101,10 @@ impl Process {
         };
         let reason = match self.is_at_end {
             true => how_it_ended(status),
-            false => format!("its process did not end within {} s", PATIENCE.as_secs()),
+            false => format!(
+                "its process did not end within {} s",
+                self.patience.as_secs()
+            ),
         };
         let said = fs::read_to_string(&self.errors).unwrap_or_default();
         let said = said.lines().rev().find(|line| !line.trim().is_empty());
