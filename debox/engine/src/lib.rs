@@ -56,6 +56,7 @@ mod usertap;
 mod waited;
 
 pub use collect::Outcome;
+use debox_model::decision;
 pub use debox_model::{calls, history, labels, predicate, report, rest, runtimes, Predicate};
 pub use directory::SessionDirectory;
 pub use inband::scope;

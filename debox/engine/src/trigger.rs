@@ -17,9 +17,8 @@ use nix::sys::signal::Signal;
 
 use crate::predicate::Predicate;
 
-pub(crate) use engine::{configure, tests_that_hold, Engine};
+pub(crate) use engine::{configure, Engine};
 pub use fired::Fired;
-pub(crate) use fired::SIGN;
 
 /// The most triggers of one session.
 pub const TRIGGERS_MAX: usize = 8;

@@ -61,6 +61,17 @@ pub struct Found<'a> {
     pub class: Class,
 }
 
+impl<'a> Found<'a> {
+    /// The label, unless it has to be formatted. `names`: those that were explained.
+    pub fn label_in(&self, names: &[&'a str]) -> Option<&'a str> {
+        match self.label {
+            None | Some(SITE) => names.get(self.site_index).copied(),
+            Some(label) if label.contains(SITE) => None,
+            Some(label) => Some(label),
+        }
+    }
+}
+
 /// A set of parsed rules.
 #[derive(Debug, Clone)]
 pub struct Labels {
@@ -109,12 +120,14 @@ impl Labels {
                 class: Class::Other,
             };
         };
-        let site = names[found.site_index];
+        let formatted = || {
+            let label = found.label.unwrap_or(SITE);
+            label.replace(SITE, names[found.site_index])
+        };
+        let label = found.label_in(&names).map(String::from);
         Explained {
             site_index: Some(found.site_index),
-            label: found
-                .label
-                .map_or_else(|| site.to_string(), |label| label.replace(SITE, site)),
+            label: label.unwrap_or_else(formatted),
             class: found.class,
         }
     }

@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod calls;
+pub mod decision;
 pub mod history;
 pub mod labels;
 #[cfg(fuzzing)]

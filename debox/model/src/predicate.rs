@@ -54,7 +54,7 @@ mod tests;
 mod unknown;
 mod values;
 
-pub use compile::{Code, Instruction, Program, TooLong, INSTRUCTIONS_MAX};
+pub use compile::{Code, Instruction, Program, TooLong, INSTRUCTIONS_MAX, SITE_TESTS_MAX};
 pub use error::{Error, TEXT_MAX};
 use expression::{Expression, Operator, Test};
 pub use fields::{CpuOwner, Field, Fields, Number, Site};

@@ -16,21 +16,22 @@ use std::time::Duration;
 use libbpf_rs::libbpf_sys;
 
 use crate::calls;
+use crate::decision::{self, tests_that_hold, Decision, EndedCall};
 use crate::kernel::objects;
 use crate::labelled;
 use crate::labels::{self, Class, Labels};
-use crate::predicate::{CpuOwner, Fields, Number, Site};
+use crate::predicate::{CpuOwner, Site};
 use crate::session::{Session, Table};
 use crate::tables::{types, CALL_IA32, OWNER_NAMED, OWNER_UNNAMED, ROWS};
-use crate::trigger::{tests_that_hold, SIGN, TRIGGERS_MAX};
+use crate::trigger::{Trigger, TRIGGERS_MAX};
 
 use super::armed::Armed;
 use super::{memory, prepared, Error};
 
 type Counts = types::trigger_counts;
 type Open = types::undecided_call;
-/// Label and class.
-type Place = (&'static str, &'static str);
+/// The name of a place, which rules and the kernel's names have for good.
+type Place = Site<'static>;
 
 /// The names of the calls, first of the 64-bit table, then of the 32-bit one. Read once and never freed,
 /// since a handler may be reading them.
@@ -52,9 +53,6 @@ const COUNTS_LENGTH: usize = TRIGGERS_MAX * size_of::<Counts>();
 
 /// The number of handlers that are using the maps, whose descriptors are closed only after that.
 static USERS: AtomicU32 = AtomicU32::new(0);
-
-/// How the probes count a second's firings (`LIMIT_BITS` of debox/probe/trigger.h).
-const LIMIT_BITS: u32 = 24;
 
 /// The most frames of a stack, and the most sites of a call (debox/probe/shared.h).
 const FRAMES: usize = 24;
@@ -139,21 +137,22 @@ fn decide_with_maps(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>
         }
     }
     // One more unknown site stands for those for which there was no room.
-    let asked = Undecided {
-        call,
-        places: &places[..used + usize::from(call.is_incomplete != 0)],
-    };
+    let ended = ended(call, &places[..used + usize::from(call.is_incomplete != 0)]);
     let mut fired = 0;
     for index in (0..TRIGGERS_MAX).filter(|index| call.triggers & (1 << index) != 0) {
         let Some(armed) = armed(index) else { continue };
-        match armed.trigger.predicate.truth(&asked) {
-            Some(false) => {}
-            None => count_missed(index),
-            Some(true) if is_within_limit(index, armed.trigger.limit, call.at_ns) => {
+        let Trigger {
+            predicate, limit, ..
+        } = &armed.trigger;
+        let window = counter(index, offset_of!(Counts, window));
+        match decision::decide(predicate, *limit, window, &ended, call.at_ns) {
+            Decision::DoesNotHold => {}
+            Decision::Undecided => count_missed(index),
+            Decision::Suppressed => add(index, offset_of!(Counts, suppressed)),
+            Decision::Fires => {
                 add(index, offset_of!(Counts, fired));
                 fired |= 1 << index;
             }
-            Some(true) => add(index, offset_of!(Counts, suppressed)),
         }
     }
     fired
@@ -172,17 +171,17 @@ fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
         used += 1;
     }
     let args = (stack.has_args != 0).then_some(stack.args);
-    let Some(found) = Labels::builtin().find(call_name(calls, call), args, &functions[..used])
-    else {
-        return Some((labels::UNKNOWN, Class::Other.as_str()));
+    let functions = &functions[..used];
+    let Some(found) = Labels::builtin().find(call_name(calls, call), args, functions) else {
+        return Some(Site {
+            label: labels::UNKNOWN,
+            class: Class::Other.as_str(),
+        });
     };
-    let label = match found.label {
-        None | Some(labels::SITE) => functions[found.site_index],
-        // None of the built-in rules has a placeholder; formatting it would allocate.
-        Some(label) if label.contains(labels::SITE) => return None,
-        Some(label) => label,
-    };
-    (!label.is_empty()).then_some((label, found.class.as_str()))
+    // None of the built-in rules has a label that has to be formatted, which would allocate.
+    let label = found.label_in(functions)?;
+    let class = found.class.as_str();
+    (!label.is_empty()).then_some(Site { label, class })
 }
 
 /// Gives the probes the answer for the next time. Best effort: without it the next call there is decided
@@ -191,10 +190,9 @@ fn answer(
     call: u32,
     stack: u64,
     lock_flags: u32,
-    (label, class): Place,
+    site: Place,
     armed: &dyn Fn(usize) -> Option<&'static Armed>,
 ) {
-    let site = Site { label, class };
     let mut answer = types::site_answer {
         holds: 0,
         is_known: 1,
@@ -234,24 +232,6 @@ fn add(index: usize, field: usize) {
     if let Some(counter) = counter(index, field) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// Whether the trigger may fire once more in this second. Uses the same word as the probes.
-fn is_within_limit(index: usize, limit: Option<u32>, at_ns: u64) -> bool {
-    let (Some(limit), Some(window)) = (limit, counter(index, offset_of!(Counts, window))) else {
-        return true;
-    };
-    let second = at_ns / 1_000_000_000;
-    let next = |word: u64| {
-        let fired = word & ((1 << LIMIT_BITS) - 1);
-        match word >> LIMIT_BITS == second {
-            true => (fired < u64::from(limit)).then_some(word + 1),
-            false => Some(second << LIMIT_BITS | 1),
-        }
-    };
-    window
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-        .is_ok()
 }
 
 /// One of a trigger's counters, by its place in [`Counts`].
@@ -369,90 +349,50 @@ fn text(bytes: &[i8]) -> Option<&str> {
     std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()
 }
 
-/// A call for a predicate, with the places at which it slept as far as they are known.
-struct Undecided<'a> {
-    call: &'a Open,
-    places: &'a [Option<Place>],
-}
-
-impl Fields for Undecided<'_> {
-    fn call(&self) -> u32 {
-        self.call.call
-    }
-
-    fn number(&self, field: Number) -> Option<i128> {
-        let value = *self.call.values.get(field as usize)?;
-        Some(match field {
-            Number::Ret => i128::from((value ^ SIGN) as i64),
-            _ => i128::from(value),
-        })
-    }
-
-    /// The probes leave such pieces out.
-    fn is_restarted(&self) -> bool {
-        false
-    }
-
-    fn comm(&self) -> Option<&str> {
-        text(&self.call.comm)
-    }
-
-    fn cpu_owner(&self) -> CpuOwner<'_> {
-        match self.call.cpu_owner {
+/// The call for its predicate, with the places at which it slept as far as they are known.
+fn ended<'a>(call: &'a Open, sites: &'a [Option<Place>]) -> EndedCall<'a> {
+    let owner = || text(&call.cpu_owner_comm);
+    EndedCall {
+        call: call.call,
+        values: &call.values,
+        comm: text(&call.comm),
+        cpu_owner: match call.cpu_owner {
             OWNER_UNNAMED => CpuOwner::Unknown,
-            OWNER_NAMED => {
-                text(&self.call.cpu_owner_comm).map_or(CpuOwner::Unknown, CpuOwner::Named)
-            }
+            OWNER_NAMED => owner().map_or(CpuOwner::Unknown, CpuOwner::Named),
             _ => CpuOwner::Nobody,
-        }
-    }
-
-    fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {
-        self.places.iter().map(|place| {
-            let (label, class) = (*place)?;
-            Some(Site { label, class })
-        })
+        },
+        sites,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predicate::Predicate;
-
-    fn nap() -> Open {
-        let mut call = Open {
-            number: 7,
-            call: libc::SYS_nanosleep as u32,
-            ..Open::default()
-        };
-        call.values[Number::Ret as usize] = (-4i64) as u64 ^ SIGN;
-        call.values[Number::Blocked as usize] = 5_000_000;
-        call.comm[..3].copy_from_slice(&[b'a' as i8, b'b' as i8, 0]);
-        call
-    }
-
-    fn truth(predicate: &str, places: &[Option<Place>]) -> Option<bool> {
-        let predicate = Predicate::parse(predicate).expect(predicate);
-        let call = nap();
-        predicate.truth(&Undecided {
-            call: &call,
-            places,
-        })
-    }
+    use crate::decision::SIGN;
+    use crate::predicate::{Number, Predicate};
 
     #[test]
     fn predicates_see_what_the_probes_left() {
-        let known = [Some(("timer", "idle"))];
-        assert_eq!(truth("label == timer && ret == -4", &known), Some(true));
-        assert_eq!(truth("class == idle && error == EINTR", &known), Some(true));
-        assert_eq!(truth("label == t*r && blocked < 5ms", &known), Some(false));
-        assert_eq!(truth("label != timer || comm != ab", &known), Some(false));
-        assert_eq!(truth("syscall == nanosleep", &known), Some(true));
-        let partly = [Some(("timer", "idle")), None];
-        assert_eq!(truth("label == timer", &partly), Some(true));
-        assert_eq!(truth("label == epoll", &partly), None);
-        assert_eq!(truth("label == epoll && wall > 1s", &partly), Some(false));
+        let mut call = Open {
+            call: libc::SYS_nanosleep as u32,
+            cpu_owner: OWNER_NAMED,
+            ..Open::default()
+        };
+        call.values[Number::Ret as usize] = (-4i64) as u64 ^ SIGN;
+        call.comm[..3].copy_from_slice(&[b'a' as i8, b'b' as i8, 0]);
+        call.cpu_owner_comm[..2].copy_from_slice(&[b'c' as i8, 0]);
+        let timer = Site {
+            label: "timer",
+            class: "idle",
+        };
+        let truth = |predicate: &str| {
+            let predicate = Predicate::parse(predicate).expect(predicate);
+            predicate.truth(&ended(&call, &[Some(timer), None]))
+        };
+        let holding = "label == timer && ret == -4 && comm == ab && cpu_owner == c";
+        assert_eq!(truth(holding), Some(true));
+        assert_eq!(truth("syscall == nanosleep"), Some(true));
+        assert_eq!(truth("label == epoll"), None);
     }
 
     /// Names as the engine uses them in reports.
@@ -469,7 +409,7 @@ mod tests {
 
     /// The counters are mapped like those of the probes, and kept when these are gone.
     #[test]
-    fn firings_are_counted_and_limited() {
+    fn firings_are_counted() {
         assert_eq!(counts(0), TriggerCounts::default());
         // SAFETY: the name is a string, and the descriptor is closed once.
         unsafe {
@@ -478,14 +418,10 @@ mod tests {
             map_counts(fd).expect("mapped");
             libc::close(fd);
         }
-        let second = |number: u64| number * 1_000_000_000 + 7;
-        for _ in 0..3 {
-            assert!(is_within_limit(1, Some(3), second(5)));
-        }
-        assert!(!is_within_limit(1, Some(3), second(5)));
-        assert!(is_within_limit(1, None, second(5)));
-        assert!(is_within_limit(0, Some(1), second(5)), "another trigger's");
-        assert!(is_within_limit(1, Some(3), second(6)), "the next second");
+        let window = |trigger| counter(trigger, offset_of!(Counts, window));
+        let of_second = window(1).expect("mapped").fetch_add(3, Ordering::Relaxed);
+        assert_eq!(of_second, 0);
+        assert_eq!(window(0).expect("mapped").load(Ordering::Relaxed), 0);
         add(1, offset_of!(Counts, fired));
         count_missed(1);
         keep_counts();

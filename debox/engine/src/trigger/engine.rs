@@ -2,15 +2,17 @@
 //! late the calls that they could not decide, and keeps the calls that fired for the report.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::fired::{Decided, Fired};
+use super::fired::Fired;
 use super::Trigger;
+use crate::decision::{decide, tests_that_hold, Decision};
 use crate::explain::{in_words, Explained, Explainer};
 use crate::options::Detail;
-use crate::predicate::{Number, Program, Site, SiteTest};
+use crate::predicate::{Number, Program, Site};
 use crate::report;
 use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
 use crate::sleep_place::SleepPlace;
@@ -20,8 +22,6 @@ use crate::tables::{self, types};
 
 /// The most calls of one trigger that are kept for the report.
 const KEPT_MAX: usize = 100;
-/// The number of bits of one trigger in an answer (debox/probe/shared.h).
-const SITE_TESTS: usize = 8;
 /// The most places of sleep whose names are kept.
 const SITES_MAX: usize = 65536;
 
@@ -46,8 +46,8 @@ struct Armed {
     unsent: u64,
     undecided: u64,
     unlisted: u64,
-    /// The second of the last late firing, and the number of late firings in it.
-    window: (u64, u32),
+    /// Counts the late firings of a second.
+    window: AtomicU64,
 }
 
 /// Configures the probes before they are loaded: options and sizes of tables.
@@ -109,7 +109,7 @@ impl Engine {
                 unsent: 0,
                 undecided: 0,
                 unlisted: 0,
-                window: (0, 0),
+                window: AtomicU64::new(0),
             });
         }
         if armed.is_empty() || !is_polled {
@@ -189,7 +189,7 @@ impl Engine {
         maps: &DeboxMaps<'_>,
     ) -> bool {
         let used = (event.sites_used as usize).min(event.sites.len());
-        let mut sites: Vec<_> = event.sites[..used]
+        let mut names: Vec<_> = event.sites[..used]
             .iter()
             .map(|site| {
                 let place = SleepPlace {
@@ -201,31 +201,26 @@ impl Engine {
             })
             .collect();
         if event.is_incomplete != 0 {
-            sites.push(None);
+            names.push(None);
         }
+        let sites: Vec<Option<Site<'_>>> = names.iter().map(site_of).collect();
         let armed = &mut self.triggers[fired.trigger];
-        match armed.trigger.predicate.truth(&Decided { fired, sites }) {
-            Some(true) => {}
-            Some(false) => return false,
-            None => {
+        let Trigger {
+            predicate, limit, ..
+        } = &armed.trigger;
+        let call = fired.as_ended(&sites);
+        match decide(predicate, *limit, Some(&armed.window), &call, fired.at_ns) {
+            Decision::Fires => armed.late += 1,
+            Decision::DoesNotHold => return false,
+            Decision::Suppressed => {
+                armed.late_suppressed += 1;
+                return false;
+            }
+            Decision::Undecided => {
                 armed.undecided += 1;
                 return false;
             }
         }
-        let second = fired.at_ns / 1_000_000_000;
-        if armed.window.0 != second {
-            armed.window = (second, 0);
-        }
-        if armed
-            .trigger
-            .limit
-            .is_some_and(|limit| armed.window.1 >= limit)
-        {
-            armed.late_suppressed += 1;
-            return false;
-        }
-        armed.window.1 += 1;
-        armed.late += 1;
         if let Some(signal) = armed.trigger.signal {
             if let Err(error) = send(fired.pid, fired.tid, signal) {
                 armed.unsent += 1;
@@ -292,15 +287,9 @@ impl Engine {
     }
 }
 
-/// The tests of one trigger that hold at a place, as bits of an answer.
-pub(crate) fn tests_that_hold(trigger: usize, tests: &[SiteTest], site: Site<'_>) -> u64 {
-    let holding = tests
-        .iter()
-        .enumerate()
-        .filter(|(_, test)| test.matches(site));
-    holding.fold(0, |bits, (test, _)| {
-        bits | 1 << (trigger * SITE_TESTS + test)
-    })
+fn site_of(name: &Option<(String, String)>) -> Option<Site<'_>> {
+    let (label, class) = name.as_ref()?;
+    Some(Site { label, class })
 }
 
 fn call_of(

@@ -1,6 +1,7 @@
 //! A call for which a trigger fired.
 
-use crate::predicate::{CpuOwner, Fields, Number, Site};
+use crate::decision::{EndedCall, SIGN};
+use crate::predicate::{CpuOwner, Number, Site};
 use crate::tables::{self, types};
 
 /// What was known about the call when its trigger fired.
@@ -28,9 +29,6 @@ pub struct Fired {
     pub(crate) lock_flags: u32,
     pub(crate) user_stack: u64,
 }
-
-/// The bit by which the probes invert the sign of `ret`.
-pub(crate) const SIGN: u64 = 1 << 63;
 
 impl Fired {
     pub(super) fn new(event: &types::trigger_fired) -> Fired {
@@ -67,47 +65,19 @@ impl Fired {
     pub fn ret(&self) -> i64 {
         (self.values[Number::Ret as usize] ^ SIGN) as i64
     }
-}
 
-/// A fired call as the input of a predicate, with the names of the sites as far as they are known.
-pub(super) struct Decided<'a> {
-    pub fired: &'a Fired,
-    pub sites: Vec<Option<(String, String)>>,
-}
-
-impl Fields for Decided<'_> {
-    fn call(&self) -> u32 {
-        self.fired.call
-    }
-
-    fn number(&self, field: Number) -> Option<i128> {
-        Some(match field {
-            Number::Ret => i128::from(self.fired.ret()),
-            _ => i128::from(self.fired.value(field)),
-        })
-    }
-
-    /// The probes leave such pieces out.
-    fn is_restarted(&self) -> bool {
-        false
-    }
-
-    fn comm(&self) -> Option<&str> {
-        Some(&self.fired.comm)
-    }
-
-    fn cpu_owner(&self) -> CpuOwner<'_> {
-        match &self.fired.cpu_owner {
-            Some(comm) => CpuOwner::Named(comm),
-            None if self.fired.is_owner_known => CpuOwner::Nobody,
-            None => CpuOwner::Unknown,
+    /// The call as the input of its predicate, with the names of its sites as far as they are known.
+    pub(super) fn as_ended<'a>(&'a self, sites: &'a [Option<Site<'a>>]) -> EndedCall<'a> {
+        EndedCall {
+            call: self.call,
+            values: &self.values,
+            comm: Some(&self.comm),
+            cpu_owner: match &self.cpu_owner {
+                Some(comm) => CpuOwner::Named(comm),
+                None if self.is_owner_known => CpuOwner::Nobody,
+                None => CpuOwner::Unknown,
+            },
+            sites,
         }
-    }
-
-    fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {
-        self.sites.iter().map(|site| {
-            let (label, class) = site.as_ref()?;
-            Some(Site { label, class })
-        })
     }
 }

@@ -18,7 +18,8 @@ use crate::COMM_LEN;
 pub const INSTRUCTIONS_MAX: usize = 32;
 pub(super) const CALL_SETS_MAX: usize = 4;
 pub(super) const NAMES_MAX: usize = 4;
-pub(super) const SITE_TESTS_MAX: usize = 8;
+/// Also the bits of one trigger in an answer (debox/probe/shared.h).
+pub const SITE_TESTS_MAX: usize = 8;
 
 /// One step of a program: `operation` determines the meaning of the other fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
