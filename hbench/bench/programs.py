@@ -45,8 +45,7 @@ while [ $i -lt 120 ]; do
     echo "int f$i(int a, int *b) { int s = 0; for (int i = 0; i < a; i++) s += b[i] * (i ^ $i); return s; }" >> c.c
     i=$((i + 1))
 done
-echo '#include <stdio.h>
-int main(void) { int b[9] = {1}; printf("%d\n", f1(9, b)); return 0; }' >> c.c
+echo 'int main(void) { int b[9] = {1}; return f1(9, b) & 0; }' >> c.c
 gcc -O2 -o c.out c.c && ./c.out
 """
 
@@ -56,7 +55,7 @@ cd "$TMPDIR" && tar cf z.tar -C /usr/share perl5 && gzip -9 -c z.tar > z.gz && g
 
 # Pipes between processes that run at the same time.
 SORT = r"""
-find /usr/lib /usr/share -xdev 2> /dev/null | awk -F/ '{ print NF, $NF }' | LC_ALL=C sort | uniq -c | tail -1
+find /usr/share/doc /usr/include -xdev | awk -F/ '{ print NF, $NF }' | LC_ALL=C sort | uniq -c | tail -1
 """
 
 REDIS = r"""

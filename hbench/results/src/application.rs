@@ -10,7 +10,9 @@ use crate::machine::Machine;
 pub const SCHEMA: &str = "hbench.application/1";
 
 /// No program uses more primitives in more sizes.
-const COMPONENTS_MAX: usize = 100_000;
+const COMPONENTS_MAX: usize = 4096;
+/// 26 days in ns, or 2 PB: so many of them can be added up.
+const NUMBER_MAX: u64 = 1 << 51;
 
 /// Calls of one primitive, of one class of sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +114,7 @@ impl Application {
             overlap.is_finite() && (1.0..1e6).contains(&overlap),
             "{overlap} threads ran at the same time"
         );
-        let whole = |ns: u64| ns < 1 << 60;
+        let whole = |number: u64| number < NUMBER_MAX;
         let recording = &self.recording;
         let times = [
             recording.elapsed_ns,
@@ -129,7 +131,7 @@ impl Application {
             .components
             .iter()
             .flat_map(|one| [one.calls, one.bytes, one.cpu_ns, one.sleeps]);
-        let of_waits = self.waits.iter().map(|wait| wait.ns);
+        let of_waits = self.waits.iter().flat_map(|wait| [wait.ns, wait.count]);
         ensure!(
             times
                 .into_iter()

@@ -10,7 +10,7 @@ use crate::mapping::MAPPING;
 pub const CLASSES: [u64; 6] = [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20];
 
 /// The class of larger transfers.
-pub const LARGER: u64 = u64::MAX >> 4;
+pub const LARGER: u64 = 1 << 40;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {

@@ -186,6 +186,21 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_are_vectors() {
+        let machine = decode(include_bytes!("../../schema/examples/machine.vec"));
+        let application = decode(include_bytes!("../../schema/examples/application.vec"));
+        let (Ok(Found::Machine(machine)), Ok(Found::Application(application))) =
+            (machine, application)
+        else {
+            panic!("they can be read");
+        };
+        let machines = [("example".to_string(), *machine.clone())];
+        let found =
+            crate::predict::predict(&application, &machines, Some(&machine)).expect("it is whole");
+        assert!((found.machines[0].elapsed_ns / found.elapsed_ns - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
     fn what_is_no_vector_is_refused_in_one_sentence() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
