@@ -7,7 +7,10 @@
 Each program is recorded on one machine (plain). The others are the same machine under layers and limits, and with other
 file systems. validation/predictions.json is complete before the first program runs on another machine; measured.json and
 table.md come after it. Beside each prediction: three baselines, and what a first series of measurements predicts of a
-second one (repeat). Takes about half an hour with its defaults, on a machine that does nothing else; as root.
+second one (repeat). `elapsed` is the time from start to end. `work` is compared with the CPU time of all processes; under
+a tracer, which stops programs, the two are not quite the same.
+
+Takes about half an hour with its defaults, on a machine that does nothing else; as root.
 """
 
 import argparse
@@ -69,15 +72,17 @@ def record(machine, words, arguments, here, path):
     checked(process, f"hbench vector of {path}")
 
 
-def elapsed_ns(machine, words):
+def measured_once(machine, words):
+    """Elapsed time, and CPU time of all its processes, in ns."""
     start = time.monotonic_ns()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = machine.start(words, **quiet)
-    status = process.wait()
+    _, status, usage = os.wait4(process.pid, 0)
     took = time.monotonic_ns() - start
-    if status != 0:
-        sys.exit(f"predict: a program failed on {machine.name} with status {status}: {words[-1][:60]}")
-    return took
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"predict: a program failed on {machine.name} with status {process.returncode}: {words[-1][:60]}")
+    return {"elapsed": took, "work": round((usage.ru_utime + usage.ru_stime) * 1e9)}
 
 
 def predictions(arguments, applications, results):
@@ -107,34 +112,38 @@ def measure(made, words, runs):
     series = [{}, {}]
     for machine in made:
         for command in words.values():
-            elapsed_ns(machine, command)
+            measured_once(machine, command)
     for at in range(2 * runs):
         say(f"measuring, round {at + 1} of {2 * runs}")
         for machine in made:
             for name, command in words.items():
                 into = series[at % 2].setdefault(name, {}).setdefault(machine.name, [])
-                into.append(elapsed_ns(machine, command))
+                into.append(measured_once(machine, command))
     return series
 
 
-def rows(found, series):
-    """One for each program and machine other than the first."""
+def rows(found, series, quantity):
+    """One for each program and machine. `quantity`: elapsed or work."""
     for name, prediction in found.items():
         for one in prediction["machines"]:
-            first, second = (statistics.median(part[name][one["name"]]) for part in series)
-            measured = statistics.median(series[0][name][one["name"]] + series[1][name][one["name"]])
-            low, high = one["elapsed_interval_ns"]
+            values = [[run[quantity] for run in part[name][one["name"]]] for part in series]
+            first, second = map(statistics.median, values)
+            measured = statistics.median(values[0] + values[1])
+            predicted = one[f"{quantity}_ns"]
+            low, high = one[f"{quantity}_interval_ns"]
+            # The baselines are of the elapsed time; their ratios apply to work, too.
+            scale = prediction[f"{quantity}_ns"] / prediction["elapsed_ns"] / measured
             yield {
                 "program": name,
                 "machine": one["name"],
                 "measured_ns": measured,
-                "predicted_ns": one["elapsed_ns"],
+                "predicted_ns": predicted,
                 "interval_ns": [low, high],
                 "covered": low <= measured <= high,
                 "unmapped_share": one["unmapped_share"],
-                "error": one["elapsed_ns"] / measured - 1,
+                "error": predicted / measured - 1,
                 "repeat": first / second - 1,
-                **{name: one["baselines"][f"{name}_ns"] / measured - 1 for name in BASELINES},
+                **{name: one["baselines"][f"{name}_ns"] * scale - 1 for name in BASELINES},
             }
 
 
@@ -152,7 +161,7 @@ def pairs_right(all_rows, value):
     return right, right + wrong
 
 
-def table(all_rows, missing):
+def table(all_rows):
     ms = lambda ns: f"{ns / 1e6:.1f}"
     lines = [
         "| program | machine | predicted ms | 95 % | measured ms | error | repeat | unchanged | user ratio | mean ratio |",
@@ -175,7 +184,6 @@ def table(all_rows, missing):
     covered = sum(row["covered"] for row in others)
     lines.append(f"pairs of machines in the right order: {right} of {pairs}")
     lines.append(f"measured within the 95 % interval: {covered} of {len(others)}")
-    lines += [f"missing: {name}: {reason}" for name, reason in missing]
     return "\n".join(lines) + "\n"
 
 
@@ -202,7 +210,10 @@ def main():
         write(place("predictions.json"), {"written": time.strftime("%FT%TZ", time.gmtime()), "predictions": found})
         series = measure(made, words, arguments.runs)
     write(place("measured.json"), {"series": series, "missing": missing + without})
-    text = table(list(rows(found, series)), missing + without)
+    text = ""
+    for quantity in ["elapsed", "work"]:
+        text += f"## {quantity}\n\n" + table(list(rows(found, series, quantity))) + "\n"
+    text += "".join(f"missing: {name}: {reason}\n" for name, reason in missing + without)
     write(place("table.md"), text)
     print(text, end="")
 

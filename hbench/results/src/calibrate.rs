@@ -57,7 +57,7 @@ pub fn calibrate(here: &Machine, runs: &[(Application, f64)]) -> Result<Calibrat
             .machines
             .first()
             .context("one machine has one prediction")?;
-        let mut row = vec![0.0; FACTORS];
+        let mut row = [0.0; FACTORS];
         for part in &one.work {
             let column = match part.name.as_str() {
                 USER => 0,

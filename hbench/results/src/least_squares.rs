@@ -80,8 +80,9 @@ fn solve(rows: &[Vec<f64>], wanted: &[f64], columns: &[usize]) -> Option<Vec<f64
         }
         for below in i + 1..n {
             let factor = matrix[below][i] / matrix[i][i];
-            for column in i..=n {
-                matrix[below][column] -= factor * matrix[i][column];
+            let (upper, lower) = matrix.split_at_mut(below);
+            for (value, above) in lower[0].iter_mut().zip(&upper[i]).skip(i) {
+                *value -= factor * above;
             }
         }
     }
