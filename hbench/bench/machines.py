@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -21,7 +22,20 @@ class Machine:
 
     def start(self, words, **options):
         environment = {**os.environ, "TMPDIR": self.directory}
-        return subprocess.Popen([*self.prefix, *words], preexec_fn=self.before, env=environment, **options)
+        return subprocess.Popen(
+            [*self.prefix, *words], preexec_fn=self.before, env=environment, start_new_session=True, **options
+        )
+
+
+@contextlib.contextmanager
+def ended(process):
+    """Whatever happens, nothing of it runs on: its files and mounts are removed next."""
+    try:
+        yield process
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 class Missing(Exception):

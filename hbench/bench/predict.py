@@ -36,13 +36,15 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=11, help="samples of each benchmark")
     parser.add_argument("--sample", default="40ms", help="how long a sample takes")
     parser.add_argument("--runs", type=int, default=7, help="runs of each program, when recorded and in each series")
+    parser.add_argument("--benchmarks", nargs="*", default=[], help="only these, for a quick look [default: all]")
     parser.add_argument("--machines", nargs="*", default=[], help="only these, and plain")
     parser.add_argument("--programs", nargs="*", default=[], help="only these")
     return parser.parse_args()
 
 
 def checked(process, what):
-    _, errors = process.communicate()
+    with machines.ended(process):
+        _, errors = process.communicate()
     if process.returncode != 0:
         sys.exit(f"predict: {what} failed with status {process.returncode}: {errors.strip()[-500:]}")
 
@@ -54,6 +56,7 @@ def say(text):
 def characterize(machine, arguments, path):
     """The machine's vector."""
     words = [arguments.hbench, "run", "-o", path, "--rounds", str(arguments.rounds), "--sample", arguments.sample]
+    words += arguments.benchmarks
     process = machine.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     checked(process, f"hbench run on {machine.name}")
 
@@ -77,7 +80,8 @@ def measured_once(machine, words):
     start = time.monotonic_ns()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = machine.start(words, **quiet)
-    _, status, usage = os.wait4(process.pid, 0)
+    with machines.ended(process):
+        _, status, usage = os.wait4(process.pid, 0)
     took = time.monotonic_ns() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
