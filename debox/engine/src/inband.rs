@@ -100,17 +100,22 @@ mod options;
 mod own_work;
 mod prepared;
 mod presence;
+mod reading;
 mod scope;
+mod seek;
 mod slot;
+mod slot_fields;
 mod state;
+mod sums;
 mod thread_state;
 mod trace;
+mod trigger_counts;
 mod triggers;
 mod user_tap;
+mod watch;
 
 use std::os::fd::AsRawFd;
 
-pub use decide::TriggerCounts;
 pub use error::Error;
 pub use explain::explain;
 #[doc(hidden)]
@@ -118,14 +123,18 @@ pub use explain::split_line;
 pub use explained::Explanation;
 use map_id::map_id_of;
 pub use options::Options;
-pub use scope::{scope, Faults, Scope, Start, Sums};
+pub use scope::{scope, Faults, Scope, Start};
 pub use slot::{is_enabled, Last};
 use state::{state, Source, State};
+pub use sums::Sums;
 pub use trace::{explain_trace, start_trace, trace};
+pub use trigger_counts::TriggerCounts;
 pub use triggers::{trigger, trigger_counts, Callback};
+#[doc(hidden)]
+pub use user_tap::entry;
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]
-pub use user_tap::{entry, watch, watch_thread};
+pub use watch::{watch, watch_thread};
 #[cfg(any(test, fuzzing))]
 pub(crate) use {join::is_welcome, slot::copy_history};
 
@@ -220,7 +229,8 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         user_tap::begin(slots.max(own)); // another broker may give more
     }
     if has_triggers {
-        memory::forget_triggers();
+        // What triggers did before they were wanted.
+        memory::mapped().for_each(slot_fields::forget_triggers);
     }
     memory::publish();
     // What this thread did so far was work of the library.
@@ -379,7 +389,7 @@ pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
         .ok()
         .filter(|tid| *tid > 0)
         .ok_or(missing.clone())?;
-    let slot = memory::find(wanted).ok().flatten();
+    let slot = memory::find(wanted, state::try_state).ok().flatten();
     let slot = slot.ok_or(missing.clone())?;
     let copied = slot::copy_history(slot, records, 0);
     // The thread may have ended, and another one may have taken over the slot, while it was read.
@@ -395,7 +405,7 @@ pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
 ///
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn pause() -> Result<(), Error> {
-    slot::set_paused(own_slot()?, true);
+    slot_fields::set_paused(own_slot()?, true);
     Ok(())
 }
 
@@ -405,7 +415,7 @@ pub fn pause() -> Result<(), Error> {
 ///
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn resume() -> Result<(), Error> {
-    slot::set_paused(own_slot()?, false);
+    slot_fields::set_paused(own_slot()?, false);
     Ok(())
 }
 
@@ -419,7 +429,7 @@ pub fn resume() -> Result<(), Error> {
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn set_limits(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
     let limit = |value: u32, most: usize| value.min(most as u32);
-    slot::set_limits(
+    slot_fields::set_limits(
         own_slot()?,
         limit(max_sleeps, SLEEPS_MAX),
         limit(max_trace, TRACE_MAX),

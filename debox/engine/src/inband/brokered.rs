@@ -4,7 +4,7 @@
 //! libc, slower in a single-threaded program (`debox/bench/overhead/brokered.py`). A thread that looks for its
 //! record finds a word changed when the broker has gone ([`presence`]) or has dropped this process (`gone` in
 //! the slot). Then the slots are unpublished, so that old records are not taken for new ones, and each thread
-//! that looks for a record takes a step towards the next broker ([`seek`]). A step takes some microseconds, at
+//! that looks for a record takes a step towards the next broker (`seek.rs`). A step takes some microseconds, at
 //! most once a millisecond; it allocates nothing and is safe in signal handlers. A forked child only finds that
 //! there are no more records, and has to enable again.
 
@@ -21,18 +21,16 @@ use crate::broker::client::{self, Enabled, Trouble};
 use crate::broker::protocol::{self, Admission, Request, Wish};
 use crate::broker::reconnect::{self, Kept};
 use crate::clock;
-use crate::clock::monotonic_ns;
 use crate::kernel;
 use crate::options::Tap;
-use crate::signals::Blocked;
 use crate::symbols::Frame;
 
 use super::options::Options;
-use super::state::{try_state, Source};
-use super::{memory, presence, slot, user_tap, Error};
+use super::slot_fields::is_gone;
+use super::{memory, presence, user_tap, Error};
 
 /// How often a broker that has gone is looked for.
-const RETRY_NS: u64 = 200_000_000;
+pub(super) const RETRY_NS: u64 = 200_000_000;
 /// How often its answer is polled for.
 const ANSWER_NS: u64 = 1_000_000;
 /// How long a step blocks for the answer to a hello, which the broker gives without loading anything: a program
@@ -42,8 +40,8 @@ const HELLO_MS: u8 = 2;
 const PATIENCE_NS: u64 = 60_000_000_000;
 
 /// Whether there may be a broker to seek, and the time of the next step.
-static IS_BROKERED: AtomicBool = AtomicBool::new(false);
-static NEXT_NS: AtomicU64 = AtomicU64::new(0);
+pub(super) static IS_BROKERED: AtomicBool = AtomicBool::new(false);
+pub(super) static NEXT_NS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Brokered {
     path: PathBuf,
@@ -152,40 +150,6 @@ pub(super) fn forget() {
     presence::forget();
 }
 
-/// If the writer of the records has gone, takes a step towards the next broker. Returns whether there are
-/// records now. Safe in signal handlers; preserves `errno`.
-#[cold]
-pub(super) fn seek() -> bool {
-    if !IS_BROKERED.load(Ordering::Acquire) {
-        return false;
-    }
-    // SAFETY: errno of this thread is always there.
-    let errno = unsafe { *libc::__errno_location() };
-    let found = seek_now();
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
-    found
-}
-
-fn seek_now() -> bool {
-    let now = monotonic_ns();
-    if now < NEXT_NS.load(Ordering::Relaxed) {
-        return false;
-    }
-    // A signal handler that leaves by a jump would leave the lock taken.
-    let _blocked = Blocked::all();
-    let Some(mut state) = try_state() else {
-        return false;
-    };
-    match &mut state.source {
-        Source::Brokered(brokered) if brokered.is_own() => brokered.step(now),
-        _ => {
-            NEXT_NS.store(now + RETRY_NS, Ordering::Relaxed);
-            false
-        }
-    }
-}
-
 impl Brokered {
     pub fn slot_count(&self) -> usize {
         self.given.slot_count
@@ -215,9 +179,9 @@ impl Brokered {
     }
 
     /// From here to the end of the file, nothing allocates.
-    fn step(&mut self, now: u64) -> bool {
+    pub fn step(&mut self, now: u64) -> bool {
         if let Stage::Served = self.stage {
-            if memory::generation() != 0 && presence::is_there() && !slot::is_gone() {
+            if memory::generation() != 0 && presence::is_there() && !is_gone() {
                 return true; // another thread was faster
             }
             memory::unpublish();

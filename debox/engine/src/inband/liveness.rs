@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::record::Slot;
 use crate::signals::Blocked;
 
-use super::{memory, slot, thread_state, user_tap};
+use super::{memory, slot_fields, thread_state, user_tap};
 
 /// A scope checks if the kernel's last stamp for the thread is older than this.
 pub(super) const SCOPE_NS: u64 = 10_000_000;
@@ -72,10 +72,10 @@ pub(super) fn may_believe_records(own: *mut Slot) -> bool {
     if !IS_WATCHED.load(Ordering::Acquire) {
         return true;
     }
-    let completed = slot::completed(own);
+    let completed = slot_fields::completed(own);
     let is_new = thread_state::of_this_thread().seen.replace(completed) != completed;
     let is_suspicious = match is_new {
-        true => slot::newest(own).is_some_and(|(call, args)| closes_ours(call, args)),
+        true => slot_fields::newest(own).is_some_and(|(call, args)| closes_ours(call, args)),
         false => age_ns(own) > RECORD_NS,
     };
     !is_suspicious || is_there(own)
@@ -88,7 +88,7 @@ pub(super) fn believe_totals(own: *mut Slot, open_ns: u64) -> Belief {
     if !IS_WATCHED.load(Ordering::Acquire) {
         return Belief::AtOnce;
     }
-    let closed = || slot::newest(own).is_some_and(|(call, args)| closes_ours(call, args));
+    let closed = || slot_fields::newest(own).is_some_and(|(call, args)| closes_ours(call, args));
     if open_ns <= SCOPE_NS && !closed() {
         return Belief::AtOnce;
     }
@@ -108,7 +108,7 @@ fn age_ns(own: *mut Slot) -> u64 {
     // SAFETY: `now` is valid for writing.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
     let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    now_ns.saturating_sub(slot::stamp_ns(own))
+    now_ns.saturating_sub(slot_fields::stamp_ns(own))
 }
 
 /// Whether the call closes or replaces one of the session's descriptors.
@@ -133,7 +133,7 @@ fn is_there(own: *mut Slot) -> bool {
     // SAFETY: errno of this thread is always there.
     let errno = unsafe { *libc::__errno_location() };
     let is_there = match HAS_KERNEL_TAP.load(Ordering::Relaxed) {
-        true => (0..TRIES).any(|_| slot::sees_a_call(own)),
+        true => (0..TRIES).any(|_| slot_fields::sees_a_call(own)),
         // Without the kernel tap, the kernel only sees the thread leave its CPU.
         false => super::state::try_state().is_none_or(|_state| memory::has_map()),
     };

@@ -180,13 +180,11 @@ pub(super) fn forget_range() {
     MAPPED.store(0, Ordering::Relaxed);
 }
 
-/// To be called before threads find the slots: drops what triggers did before they were wanted.
-pub(super) fn forget_triggers() {
+/// The slots that are mapped now.
+pub(super) fn mapped() -> impl Iterator<Item = *mut Slot> {
     let base = BASE.load(Ordering::Relaxed);
-    for index in 0..MAPPED.load(Ordering::Relaxed) {
-        // SAFETY: the first MAPPED slots from BASE are mapped.
-        super::slot::forget_triggers(unsafe { base.add(index) });
-    }
+    // SAFETY: the first MAPPED slots from BASE are mapped.
+    (0..MAPPED.load(Ordering::Relaxed)).map(move |index| unsafe { base.add(index) })
 }
 
 /// Makes the slots visible to threads.
@@ -228,8 +226,11 @@ pub(super) fn follow_fork(parents_generation: u64) {
 /// interrupted.
 pub(super) struct Busy;
 
-/// The slot of a thread; maps more slots if needed.
-pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
+/// The slot of a thread; maps more slots if needed, under the lock if it is free.
+pub(super) fn find<G>(
+    tid: u32,
+    try_lock: impl Fn() -> Option<G>,
+) -> Result<Option<*mut Slot>, Busy> {
     let base = BASE.load(Ordering::Relaxed);
     let mut index = 0;
     loop {
@@ -250,7 +251,7 @@ pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
         if mapped >= COUNT.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        if !map_beyond(mapped, tid)? {
+        if !map_beyond(mapped, tid, &try_lock)? {
             return Ok(None);
         }
     }
@@ -263,7 +264,7 @@ fn grow_from(mapped: usize) -> bool {
 
 /// Maps more than the first `mapped` slots, or waits for another thread that does. Returns whether there
 /// are more now.
-fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
+fn map_beyond<G>(mapped: usize, tid: u32, try_lock: &impl Fn() -> Option<G>) -> Result<bool, Busy> {
     for _ in 0..PATIENCE {
         if MAPPED.load(Ordering::Relaxed) > mapped {
             return Ok(true);
@@ -271,7 +272,7 @@ fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
         let turn = MAPPER.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed);
         match turn {
             Ok(_) => {
-                let guard = super::state::try_state();
+                let guard = try_lock();
                 let outcome = match guard {
                     Some(_) => Ok(generation() != 0 && has_map() && grow_from(mapped)),
                     None => Err(Busy),

@@ -6,8 +6,8 @@
 
 use std::cell::Cell;
 
-use super::scope::{all_faults, Reading};
-use super::{slot, thread_state};
+use super::reading::{all_faults, Reading};
+use super::{slot, slot_fields, thread_state};
 
 /// What the library has done on a thread, as differences of readings.
 #[derive(Clone, Copy, Default)]
@@ -33,14 +33,14 @@ pub(super) fn left_out<T>(work: impl FnOnce() -> T) -> T {
     thread_state::of_this_thread()
         .own_work
         .set(DONE.with(|done| done.as_ptr() as usize));
-    let was_paused = slot::set_paused(own, true);
+    let was_paused = slot_fields::set_paused(own, true);
     let begin = Reading::take(own);
     let faults_before = all_faults();
     let result = work();
     let faults = all_faults();
     // The slot may be a different one, if the session ended meanwhile.
     let end = (slot::own() == Some(own)).then(|| Reading::take(own));
-    slot::set_paused(own, was_paused);
+    slot_fields::set_paused(own, was_paused);
     if let (Some(begin), Some(Some(end))) = (begin, end) {
         let mut done = DONE.get();
         if !done.life.is_of_same_life(&end) {

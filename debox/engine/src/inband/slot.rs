@@ -1,33 +1,16 @@
-//! A thread's slot: finding it, reading its records, writing its controls.
-//!
-//! All of it is safe in a signal handler. The kernel writes a thread's slot while the thread is in a
-//! call, and the slots of other threads at any time, so slots are only read and written with volatile
-//! accesses through pointers.
+//! A thread's slot: finding it, and the records in it. All of it is safe in a signal handler.
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{compiler_fence, fence, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
 use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
-
 use crate::tables::types;
 
-use super::{brokered, liveness, memory, presence, thread_state, user_tap};
-
-/// The most calls of one thread that are left to it to decide (debox/probe/shared.h).
-pub(super) const UNDECIDED_MAX: usize = 4;
-
-/// First argument of the `gettid` that looks for the slot; it identifies that call's record. The kernel
-/// ignores arguments that a call does not have.
-const LOOK_UP: u64 = 0x6465_626f_785f_6f77;
-
-/// Reads a field that the kernel may have changed since the last look.
-macro_rules! read {
-    ($pointer:expr, $($field:tt)+) => {
-        // SAFETY: slots are never unmapped (see `memory`), and any bytes are valid integers.
-        unsafe { ptr::read_volatile(&raw const (*$pointer).$($field)+) }
-    };
-}
+use super::seek::seek;
+use super::slot_fields::{copy_whole, entry, known, read, undecided_at, LOOK_UP, UNDECIDED_MAX};
+use super::state::try_state;
+use super::{liveness, memory, presence, thread_state, user_tap};
 
 /// The record of a thread's last call, in the memory that the kernel writes it to.
 ///
@@ -121,7 +104,7 @@ impl Last {
 /// signal handlers.
 pub fn is_enabled() -> bool {
     let is_there = memory::generation() != 0 && presence::is_there();
-    (is_there && known().is_none_or(liveness::may_believe_records)) || brokered::seek()
+    (is_there && known().is_none_or(liveness::may_believe_records)) || seek()
 }
 
 /// The calling thread's slot.
@@ -148,29 +131,14 @@ pub(super) fn own() -> Option<*mut Slot> {
     Some(slot)
 }
 
-/// Like [`own`], but only if the thread has looked for its slot before: makes no call and no step
-/// towards a broker.
-pub(super) fn known() -> Option<*mut Slot> {
-    let state = thread_state::of_this_thread();
-    let slot = state.slot.get() as *mut Slot;
-    (state.generation.get() == memory::generation() && !slot.is_null()).then_some(slot)
-}
-
 /// Nothing writes this thread's records now. Once a broker does so again, the first records are those of
 /// the library's own search for it.
 #[cold]
 fn none_yet() -> Option<*mut Slot> {
-    if brokered::seek() {
+    if seek() {
         hide_all();
     }
     None
-}
-
-/// Whether the broker has dropped this thread's process.
-pub(super) fn is_gone() -> bool {
-    let state = thread_state::of_this_thread();
-    let slot = state.slot.get() as *const Slot;
-    state.generation.get() == memory::generation() && !slot.is_null() && read!(slot, gone) != 0
 }
 
 /// Which triggers have fired for the calling thread since this was last asked: bits.
@@ -181,27 +149,6 @@ pub(super) fn take_fired() -> u64 {
     // SAFETY: slots are never unmapped, and the word is aligned; the kernel writes it atomically.
     let word = unsafe { AtomicU64::from_ptr(&raw mut (*slot).triggers_fired) };
     word.swap(0, Ordering::AcqRel)
-}
-
-/// Drops triggers that have fired and calls that are still to be decided.
-pub(super) fn forget_triggers(slot: *mut Slot) {
-    // SAFETY: slots are never unmapped, and the words are aligned.
-    unsafe {
-        AtomicU64::from_ptr(&raw mut (*slot).triggers_fired).store(0, Ordering::Relaxed);
-        for index in 0..UNDECIDED_MAX {
-            let undecided = undecided_at(slot, index);
-            AtomicU64::from_ptr(&raw mut (*undecided).number).store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-/// One of the calls that are left to the thread to decide; the index is below [`UNDECIDED_MAX`].
-fn undecided_at(slot: *mut Slot, index: usize) -> *mut types::undecided_call {
-    // SAFETY: the index is inside the array, and the slot is mapped.
-    unsafe {
-        let calls = (&raw mut (*slot).triggers_undecided).cast::<types::undecided_call>();
-        calls.add(index)
-    }
 }
 
 /// Takes the oldest of the calls that are left to the calling thread to decide, so that it is decided
@@ -240,7 +187,7 @@ pub(super) fn numbered(slot: *const Slot, number: u64) -> Option<*const Record> 
 fn look_up(generation: u64) {
     // SAFETY: gettid has no arguments and touches no memory.
     let tid = unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
-    let Ok(slot) = memory::find(tid as u32) else {
+    let Ok(slot) = memory::find(tid as u32, try_state) else {
         return; // try again at the next look-up
     };
     let state = thread_state::of_this_thread();
@@ -250,6 +197,12 @@ fn look_up(generation: u64) {
     state.checks.set(0);
     compiler_fence(Ordering::SeqCst);
     state.generation.set(generation);
+}
+
+/// For the stamps: whether the thread has a slot in this generation.
+#[no_mangle]
+extern "C" fn debox_inband_look_up(_generation: u64) -> i32 {
+    i32::from(own().is_some())
 }
 
 /// Calls of this thread up to this number are not shown.
@@ -266,48 +219,6 @@ pub(super) fn hide_all() {
             .floor
             .set(read!(entry(slot, completed - 1), number));
     }
-}
-
-/// How many records have been written to a slot.
-#[inline]
-pub(super) fn completed(slot: *const Slot) -> u64 {
-    read!(slot, completed)
-}
-
-/// The kernel's last stamp for a slot's thread.
-pub(super) fn stamp_ns(slot: *const Slot) -> u64 {
-    read!(slot, totals.stamp_ns)
-}
-
-/// The call of the newest record, and its arguments.
-#[inline]
-pub(super) fn newest(slot: *const Slot) -> Option<(i64, [u64; 3])> {
-    let last = completed(slot).checked_sub(1)?;
-    let record = entry(slot, last);
-    Some((i64::from(read!(record, call)), read!(record, args)))
-}
-
-/// Makes a call without a record and returns whether the kernel has seen it.
-pub(super) fn sees_a_call(own: *mut Slot) -> bool {
-    let before = stamp_ns(own);
-    let was_paused = set_paused(own, true);
-    // SAFETY: gettid has no arguments and touches no memory.
-    unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
-    set_paused(own, was_paused);
-    let is_seen = stamp_ns(own) != before;
-    if is_seen {
-        let checks = &thread_state::of_this_thread().checks;
-        checks.set(checks.get() + 1);
-    }
-    is_seen
-}
-
-/// The address of the `ordinal`th record of a slot, counted from 0 over all its records.
-#[inline]
-fn entry(slot: *const Slot, ordinal: u64) -> *const Record {
-    let index = ordinal as usize % HISTORY_MAX;
-    // SAFETY: the index is inside the array, and the slot is mapped.
-    unsafe { (&raw const (*slot).history).cast::<Record>().add(index) }
 }
 
 /// A call that the library made to find the slot.
@@ -370,45 +281,9 @@ pub(crate) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64
     copied
 }
 
-/// A consistent copy of a record, which was not written to meanwhile.
-fn copy_whole(record: *const Record) -> Option<Record> {
-    const ATTEMPTS: usize = 3;
-    // SAFETY: the sequence is an aligned word of a mapped record, changed by others at any time.
-    let sequence = unsafe { AtomicU32::from_ptr((&raw const (*record).sequence).cast_mut()) };
-    for _ in 0..ATTEMPTS {
-        let first = sequence.load(Ordering::Acquire);
-        if first & 1 != 0 {
-            continue;
-        }
-        // SAFETY: as in `read!`.
-        let copy = unsafe { ptr::read_volatile(record) };
-        fence(Ordering::Acquire);
-        if sequence.load(Ordering::Relaxed) == first {
-            return Some(copy);
-        }
-    }
-    None
-}
-
-/// Sets whether records are paused; returns the previous value.
-pub(super) fn set_paused(slot: *mut Slot, paused: bool) -> bool {
-    let before = read!(slot, paused);
-    // SAFETY: slots are never unmapped; only their own thread writes this word.
-    unsafe { ptr::write_volatile(&raw mut (*slot).paused, u32::from(paused)) };
-    compiler_fence(Ordering::SeqCst);
-    before != 0
-}
-
-pub(super) fn set_limits(slot: *mut Slot, max_sleeps: u32, max_trace: u32) {
-    // SAFETY: slots are never unmapped; only their own thread writes these state.
-    unsafe {
-        ptr::write_volatile(&raw mut (*slot).max_sleeps, max_sleeps);
-        ptr::write_volatile(&raw mut (*slot).max_trace, max_trace);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::slot_fields::forget_triggers;
     use super::*;
 
     fn empty() -> Box<Slot> {

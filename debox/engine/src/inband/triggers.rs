@@ -12,8 +12,8 @@ use crate::record::{Record, Slot};
 use crate::trigger::{Trigger, TRIGGERS_MAX};
 
 use super::armed::Armed;
-use super::decide::{self, TriggerCounts};
-use super::{memory, slot, Error};
+use super::trigger_counts::{self, TriggerCounts};
+use super::{decide, memory, slot, slot_fields, Error};
 
 /// A function that is called with the call's record.
 pub type Callback = unsafe extern "C" fn(*const Record, *mut c_void);
@@ -64,7 +64,7 @@ pub(super) fn ask_for_places() -> bool {
 pub fn trigger_counts(trigger: usize) -> Result<TriggerCounts, Error> {
     let known = ENTRIES.get(trigger).filter(|entry| is_set(entry));
     known
-        .map(|_| decide::counts(trigger))
+        .map(|_| trigger_counts::counts(trigger))
         .ok_or(Error::Argument("there is no such trigger"))
 }
 
@@ -185,7 +185,7 @@ fn run_all(slot: *mut Slot) {
             // overwritten by now.
             match slot::numbered(slot, number) {
                 Some(record) => call_back(index, record),
-                None => decide::count_missed(index),
+                None => trigger_counts::count_missed(index),
             }
         }
     }
@@ -193,16 +193,16 @@ fn run_all(slot: *mut Slot) {
 
 /// Decides the calls that were left to this thread; returns their numbers and the triggers that fire for
 /// them. The calls made for this have no records.
-fn decide_open(slot: *mut Slot) -> [(u64, u64); slot::UNDECIDED_MAX] {
-    let mut decided = [(0, 0); slot::UNDECIDED_MAX];
+fn decide_open(slot: *mut Slot) -> [(u64, u64); slot_fields::UNDECIDED_MAX] {
+    let mut decided = [(0, 0); slot_fields::UNDECIDED_MAX];
     for decision in &mut decided {
         let Some(open) = slot::take_undecided(slot) else {
             break;
         };
-        let paused = slot::set_paused(slot, true);
+        let paused = slot_fields::set_paused(slot, true);
         let armed = |index: usize| ENTRIES.get(index)?.armed.get();
         *decision = (open.number, decide::decide(&open, &armed));
-        slot::set_paused(slot, paused);
+        slot_fields::set_paused(slot, paused);
     }
     decided
 }

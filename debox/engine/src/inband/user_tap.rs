@@ -14,7 +14,7 @@ use crate::record::Slot;
 use crate::signals::Blocked;
 use crate::usertap;
 
-use super::{memory, slot, Error};
+use super::memory;
 use entry::{debox_inband_begin, debox_inband_call, debox_inband_end};
 
 /// The age at which the clock is updated. In this time it may drift some tens of nanoseconds from
@@ -27,7 +27,6 @@ extern "C" {
     static mut debox_inband_clock_age_max: u64;
     fn debox_inband_set_tap(generation: *const u64);
     fn debox_inband_take_slot(slot: *mut Slot, rows: *mut u8);
-    fn debox_tap_watch(on_end: Option<extern "C" fn(*mut Slot)>);
 }
 
 /// The functions that take the stamps. The C interface jumps here, so that they see the program's
@@ -296,75 +295,4 @@ pub(super) fn take_slot(slot: Option<*mut Slot>) {
     }
     // SAFETY: slots and rows are never unmapped.
     unsafe { debox_inband_take_slot(own.0, own.1) };
-}
-
-/// For the stamps: whether the thread has a slot in this generation.
-#[no_mangle]
-extern "C" fn debox_inband_look_up(_generation: u64) -> i32 {
-    i32::from(slot::own().is_some())
-}
-
-/// Called at the end of each tapped call, with the word of the calling thread.
-pub type Watcher = fn(usize);
-
-static mut WATCHER: Option<Watcher> = None;
-
-/// Registers `watcher` to be called at the end of each call tapped by this process or by the shim
-/// that it runs under, on threads that set a word with [`watch_thread`]. It runs wherever the call
-/// was made, also in signal handlers.
-///
-/// Returns whether there is a user tap that calls it.
-///
-/// # Errors
-///
-/// [`Error::NotEnabled`].
-#[doc(hidden)]
-pub fn watch(watcher: Watcher) -> Result<bool, Error> {
-    let state = super::state::state();
-    if !slot::is_enabled() {
-        return Err(Error::NotEnabled);
-    }
-    // SAFETY: written under the lock, with the same value each time, before it is read.
-    unsafe { WATCHER = Some(watcher) };
-    match super::state::tap_of(&state) {
-        super::state::Taps::Kernel => return Ok(false),
-        // SAFETY: the function exists as long as the library.
-        super::state::Taps::User => unsafe { debox_tap_watch(Some(on_end)) },
-        super::state::Taps::Shim => {
-            let name = c"debox_tap_watch";
-            // SAFETY: looks a name up; the shim's function has this type.
-            unsafe {
-                let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-                if found.is_null() {
-                    return Ok(false);
-                }
-                let watch: extern "C" fn(Option<extern "C" fn(*mut Slot)>) =
-                    std::mem::transmute(found);
-                watch(Some(on_end));
-            }
-        }
-    }
-    Ok(true)
-}
-
-/// Gives this thread a word for the watcher; 0: it is not watched. Safe in signal handlers.
-#[doc(hidden)]
-pub fn watch_thread(word: usize) {
-    super::thread_state::of_this_thread().watched.set(word);
-}
-
-extern "C" fn on_end(_slot: *mut Slot) {
-    let word = super::thread_state::of_this_thread().watched.get();
-    if word == 0 {
-        return;
-    }
-    // SAFETY: errno of this thread is always there; the watcher is set before any word is.
-    unsafe {
-        let errno = libc::__errno_location();
-        let saved = *errno;
-        if let Some(watcher) = WATCHER {
-            watcher(word);
-        }
-        *errno = saved;
-    }
 }
