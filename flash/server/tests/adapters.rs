@@ -25,7 +25,8 @@ use nix::sys::signal::Signal;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use running::{build, place, PathServer, PATIENCE};
+use running::build_adapters::build;
+use running::{place, PathServer, PATIENCE};
 
 const MESSAGES: usize = 20_000;
 

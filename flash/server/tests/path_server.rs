@@ -22,7 +22,8 @@ use rustix::net::{
     RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use running::{build, place, PathServer, PATIENCE};
+use running::build_adapters::build;
+use running::{place, PathServer, PATIENCE};
 
 struct Client(OwnedFd);
 

@@ -3,8 +3,8 @@
 //! (ARCHITECTURE.md, "The floors").
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
+use house_layout::{array, folder, metadata, text};
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,22 +51,7 @@ struct House {
 
 impl House {
     fn read() -> House {
-        let output = Command::new(env!("CARGO"))
-            .args([
-                "metadata",
-                "--format-version",
-                "1",
-                "--offline",
-                "--filter-platform",
-                "x86_64-unknown-linux-gnu",
-            ])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-            .output()
-            .expect("cargo runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        let all: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-        let text = |value: &Value| value.as_str().expect("a text").to_string();
+        let all = metadata(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let root = text(&all["workspace_root"]);
         let members: BTreeSet<String> = array(&all["workspace_members"]).map(text).collect();
         let mut house = House {
@@ -78,11 +63,7 @@ impl House {
             let id = text(&package["id"]);
             house.names.insert(id.clone(), text(&package["name"]));
             if members.contains(&id) {
-                let manifest = text(&package["manifest_path"]);
-                let folder = manifest.strip_prefix(&root).expect("below the root");
-                let folder = folder.trim_start_matches('/');
-                let folder = folder.trim_end_matches("/Cargo.toml").to_string();
-                house.paths.insert(id, folder);
+                house.paths.insert(id, folder(&root, package));
             }
         }
         for node in array(&all["resolve"]["nodes"]) {
@@ -120,10 +101,6 @@ impl House {
         }
         false
     }
-}
-
-fn array(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 /// Whether a crate of one floor may use a crate of another floor, or of the same.

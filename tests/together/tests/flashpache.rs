@@ -2,6 +2,9 @@
 //! Other servers with flash's path server, on a disk that is slow for names, too: they answer what they answer without
 //! it, and the disk is the path server's.
 
+#[path = "../../../flash/server/tests/path_server/build_adapters.rs"]
+mod build_adapters;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use build_adapters::build;
 use debox_real::free_port;
 use debox_skipped::skipped;
 use debox_tests::wait_for;
@@ -74,36 +78,6 @@ impl Drop for Running {
             let _ = self.0.wait();
         }
     }
-}
-
-/// Builds the adapters; `None`: a tool is missing.
-fn build(target: &str, disk: &SlowDisk) -> Option<PathBuf> {
-    let needed = if target == "apache" { "apxs" } else { "cc" };
-    let found = Command::new("sh")
-        .args(["-c", &format!("command -v make {needed}")])
-        .output();
-    if !found.is_ok_and(|found| found.status.success()) {
-        return None;
-    }
-    let adapters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flash/adapters");
-    let done = Command::new("make")
-        .arg("-C")
-        .arg(adapters)
-        .arg(format!("OUT={}", disk.scratch().display()))
-        .arg(target)
-        .output()
-        .expect("make can be executed");
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    let name = if target == "apache" {
-        "mod_flashpache.so"
-    } else {
-        "libflash_paths.so"
-    };
-    Some(disk.scratch().join(name))
 }
 
 struct PathServer {
@@ -265,7 +239,7 @@ fn check_questions(server: &PathServer) {
 #[test]
 fn apache_answers_the_same_with_the_module_on_a_cold_disk() {
     let disk = disk();
-    let Some(module) = build("apache", &disk) else {
+    let Some(module) = build("apache", disk.scratch()) else {
         return skipped("mod_flashpache on a slow disk: there is no apxs (apache2-dev)");
     };
     let port = free_port();
@@ -300,7 +274,7 @@ fn apache_answers_the_same_with_the_module_on_a_cold_disk() {
 #[test]
 fn lighttpd_answers_the_same_with_the_shim_on_a_cold_disk() {
     let disk = disk();
-    let Some(shim) = build("preload", &disk) else {
+    let Some(shim) = build("preload", disk.scratch()) else {
         return skipped("lighttpd with the preload shim: there is no make or cc");
     };
     let port = free_port();
@@ -387,7 +361,7 @@ print(sorted(os.listdir("/proc/self/fd")))
 #[test]
 fn each_call_of_a_program_finds_the_same_with_the_shim_on_a_cold_disk() {
     let disk = disk();
-    let Some(shim) = build("preload", &disk) else {
+    let Some(shim) = build("preload", disk.scratch()) else {
         return skipped("the preload shim on a slow disk: there is no make or cc");
     };
     let python = || {

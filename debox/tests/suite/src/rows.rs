@@ -115,14 +115,7 @@ impl<'a> Call<'a> {
     /// Asserts a field's bounds, both inclusive.
     #[track_caller]
     pub fn between(self, field: &str, least: u64, most: u64) -> Self {
-        let value = self.number(field);
-        let most = most_here(field, most);
-        let fits = (least..=most).contains(&value);
-        assert!(
-            fits,
-            "`{field}` is {value}, not in {least}..={most}, in {:#}",
-            self.row
-        );
+        assert_between(self.number(field), field, (least, most), &self.row);
         self
     }
 
@@ -182,6 +175,17 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Asserts the bounds of a field's value, both inclusive.
+#[track_caller]
+fn assert_between(value: u64, field: &str, (least, most): (u64, u64), of: &impl std::fmt::Debug) {
+    let most = most_here(field, most);
+    let fits = (least..=most).contains(&value);
+    assert!(
+        fits,
+        "`{field}` is {value}, not in {least}..={most}, in {of:#?}"
+    );
+}
+
 /// An upper bound of a time where time runs slower; counts are the same everywhere.
 fn most_here(field: &str, most: u64) -> u64 {
     if field.ends_with("_ns") {
@@ -215,14 +219,7 @@ impl Sleeps<'_> {
     /// Asserts the bounds of a field's sum, both inclusive.
     #[track_caller]
     pub fn between(self, field: &str, least: u64, most: u64) -> Self {
-        let value = self.number(field);
-        let most = most_here(field, most);
-        let fits = (least..=most).contains(&value);
-        assert!(
-            fits,
-            "`{field}` is {value}, not in {least}..={most}, in {:#?}",
-            self.rows
-        );
+        assert_between(self.number(field), field, (least, most), &self.rows);
         self
     }
 

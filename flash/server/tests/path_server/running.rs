@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A path server for tests, and the adapters that ask it.
 
+#[path = "build_adapters.rs"]
+pub mod build_adapters;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -98,35 +101,4 @@ impl Drop for PathServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Builds the adapters into the directory. `None`: there is no apxs, or the preload shim was wanted and no compiler is
-/// there.
-pub fn build(target: &str, into: &Path) -> Option<PathBuf> {
-    let adapters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../adapters");
-    let needed = if target == "apache" { "apxs" } else { "cc" };
-    let found = Command::new("sh")
-        .args(["-c", &format!("command -v {needed} make")])
-        .output();
-    if !found.is_ok_and(|found| found.status.success()) {
-        return None;
-    }
-    let done = Command::new("make")
-        .arg("-C")
-        .arg(adapters)
-        .arg(format!("OUT={}", into.display()))
-        .arg(target)
-        .output()
-        .expect("make can be executed");
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    let name = if target == "apache" {
-        "mod_flashpache.so"
-    } else {
-        "libflash_paths.so"
-    };
-    Some(into.join(name))
 }
