@@ -291,12 +291,12 @@ pub unsafe extern "C" fn debox_explain_trace(
     match inband::explain_trace(unsafe { &*entry }) {
         Err(error) => keep(&error),
         Ok(frame) => {
-            let (file, line) = frame.line.as_deref().map_or(("", 0), inband::split_line);
+            let (file, line) = frame.place.as_deref().map_or(("", 0), inband::split_line);
             let filled = Explanation {
                 label: fixed(""),
                 wait_class: fixed(""),
                 function: fixed(&frame.function),
-                offset: frame.offset,
+                offset: frame.offset.unwrap_or(0),
                 file: fixed(file),
                 line,
                 reserved: 0,

@@ -39,7 +39,7 @@ fn whole() -> debox::report::Report {
                 kind: "lock".to_string(),
                 name: None,
             },
-            site: "lockref_get+0x12".to_string(),
+            site: "lockref_get+0x12".into(),
             count: 3,
             spin_ns: 4_000,
             max_ns: 2_000,

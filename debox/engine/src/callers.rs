@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString};
 
+use crate::frame::{Frame, Kind};
+
 /// Libraries between programs and system calls, by the beginnings of their file names.
 const LIBRARIES: &[&str] = &[
     "libc.so",
@@ -112,9 +114,6 @@ fn is_exported_by_libc(name: &str) -> bool {
     LIBRARIES.iter().any(|library| file.starts_with(library))
 }
 
-/// Marks functions that were made at run time.
-pub(crate) const MADE: &str = " (jit)";
-
 /// The beginnings of names of code that is made at run time and is not the program's: handlers and stubs of V8 and
 /// HotSpot.
 const STUBS: &[&str] = &[
@@ -135,38 +134,40 @@ const STUBS: &[&str] = &[
 const LIBRARIES_OF_SCRIPTS: &[&str] = &[" node:", ":<frozen "];
 
 /// Whether a frame is a function of a script, or of another program that is compiled at run time.
-pub(crate) fn is_of_script(frame: &str) -> bool {
-    frame.ends_with(MADE)
-        && !STUBS.iter().any(|stub| frame.starts_with(stub))
-        && !LIBRARIES_OF_SCRIPTS
-            .iter()
-            .any(|library| frame.contains(library))
+pub(crate) fn is_of_script(frame: &Frame) -> bool {
+    let name = &frame.function;
+    let is_of_library = |library: &&str| name.contains(library);
+    frame.kind == Kind::Made
+        && !STUBS.iter().any(|stub| name.starts_with(stub))
+        && !LIBRARIES_OF_SCRIPTS.iter().any(is_of_library)
 }
 
 /// A remark for the missing frames after a function in which Go switches to a thread's own stack: the goroutine's
 /// frames are elsewhere in memory, and its tables end here.
-pub(crate) fn after_switch(function: &str) -> Option<&'static str> {
+pub(crate) fn after_switch(frame: &Frame) -> Option<&'static str> {
     let switches = ["systemstack", "mcall", "morestack", "asmcgocall"];
-    let name = function.strip_prefix("runtime.")?;
+    let name = frame.function.strip_prefix("runtime.")?;
+    let is_whole =
+        |rest: &str| (rest.is_empty() && frame.offset.is_some()) || rest.starts_with('.');
     switches
         .iter()
-        .any(|switch| {
-            name.strip_prefix(switch)
-                .is_some_and(|rest| rest.starts_with(['+', '.']))
-        })
+        .any(|switch| name.strip_prefix(switch).is_some_and(is_whole))
         .then_some("(further frames: on the stack of a goroutine, which Go's runtime left here)")
 }
 
 /// Whether a function has no caller, although the tables do not say so: Go starts its threads there.
-pub(crate) fn is_outermost(function: &str) -> bool {
-    ["runtime.rt0_go+", "runtime.clone+", "runtime.goexit+"]
-        .iter()
-        .any(|first| function.starts_with(first))
+pub(crate) fn is_outermost(frame: &Frame) -> bool {
+    let first = ["runtime.rt0_go", "runtime.clone", "runtime.goexit"];
+    frame.offset.is_some() && first.contains(&frame.function.as_str())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{after_switch, is_of_script, is_plumbing};
+    use super::*;
+
+    fn name(frame: &str) -> String {
+        Frame::from(frame).function
+    }
 
     #[test]
     fn functions_of_scripts_are_the_programs_own_and_their_runtimes_are_not() {
@@ -175,7 +176,7 @@ mod tests {
             "py::handle:/app/main.py+0xb (jit)",
             "Lapp/Server;::answer+0x10 (jit)",
         ] {
-            assert!(is_of_script(own), "{own}");
+            assert!(is_of_script(&own.into()), "{own}");
         }
         for other in [
             "JS:^openSync node:fs:570:18+0x23a (jit)",
@@ -184,7 +185,7 @@ mod tests {
             "Interpreter+0x3 (jit)",
             "answer+0x10 (server.c:3)",
         ] {
-            assert!(!is_of_script(other), "{other}");
+            assert!(!is_of_script(&other.into()), "{other}");
         }
     }
 
@@ -206,7 +207,8 @@ mod tests {
                 "<&std::fs::File as std::io::Read>::read (inlined) (fs.rs:1334)",
             ),
         ] {
-            assert!(is_plumbing(module, false, function), "{module} {function}");
+            let name = name(function);
+            assert!(is_plumbing(module, false, &name), "{module} {function}");
         }
         for (module, function) in [
             ("server", "main.serve+0x10 (main.go:3)"),
@@ -217,7 +219,8 @@ mod tests {
             ("libcurl.so.4", "curl_easy_perform+0x1"),
             ("program", "read_block+0x52 (store.c:210)"),
         ] {
-            assert!(!is_plumbing(module, false, function), "{module} {function}");
+            let name = name(function);
+            assert!(!is_plumbing(module, false, &name), "{module} {function}");
         }
     }
 
@@ -232,9 +235,10 @@ mod tests {
             "tcache_init.part.0+0x35 (program)",
             "_start+0x21 (program)",
         ] {
-            assert!(is_plumbing("program", true, function), "{function}");
+            let name = name(function);
+            assert!(is_plumbing("program", true, &name), "{function}");
             let is_known = function.starts_with('_');
-            assert!(!is_plumbing("program", false, function) || !is_known);
+            assert!(!is_plumbing("program", false, &name) || !is_known);
         }
         for function in [
             "main+0x21 (program.c:3)",
@@ -243,15 +247,15 @@ mod tests {
             "main.read+0x10 (main.go:3)",
             "inlined_helper (inlined) (program.c:7)",
         ] {
-            assert!(!is_plumbing("program", true, function), "{function}");
+            assert!(!is_plumbing("program", true, &name(function)), "{function}");
         }
     }
 
     #[test]
     fn go_leaves_a_goroutine_in_few_places() {
-        assert!(after_switch("runtime.systemstack+0x4a (asm_amd64.s:562)").is_some());
-        assert!(after_switch("runtime.mcall+0x55 (asm_amd64.s:496)").is_some());
-        assert!(after_switch("runtime.systemstack_switch2+0x1 (asm_amd64.s:1)").is_none());
-        assert!(after_switch("main.mcall+0x1 (main.go:1)").is_none());
+        assert!(after_switch(&"runtime.systemstack+0x4a (asm_amd64.s:562)".into()).is_some());
+        assert!(after_switch(&"runtime.mcall+0x55 (asm_amd64.s:496)".into()).is_some());
+        assert!(after_switch(&"runtime.systemstack_switch2+0x1 (asm_amd64.s:1)".into()).is_none());
+        assert!(after_switch(&"main.mcall+0x1 (main.go:1)".into()).is_none());
     }
 }

@@ -20,7 +20,7 @@ use crate::merge::{merge_same_site, merge_untapped};
 use crate::options::Tap;
 use crate::report::{
     CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped,
-    Waker, SCHEMA,
+    WaitersScope, Waker, WakerKind, SCHEMA,
 };
 use crate::resources::Resources;
 use crate::sleep_place::{tapped, SleepPlace};
@@ -235,9 +235,9 @@ impl Snapshot {
     fn sleeps(&self, explainer: &Explainer, names: &Resources) -> Vec<Sleep> {
         let mut wakers: HashMap<SleepPlace, Vec<Waker>> = HashMap::new();
         for (key, row) in &self.wakers {
-            let is_task = key.kind == 1;
+            let is_task = key.kind == tables::WAKER_TASK;
             wakers.entry(key.into()).or_default().push(Waker {
-                kind: ["unknown", "task", "hardirq", "softirq"][key.kind.min(3) as usize].into(),
+                kind: waker_kind(key.kind),
                 comm: is_task.then(|| tables::comm(&row.comm)),
                 tid: is_task.then_some(key.tid),
                 count: row.count,
@@ -270,8 +270,8 @@ impl Snapshot {
                 waiters_entry_max: counted.then_some(u64::from(row.waiters_entry)),
                 waiters_exit_max: counted.then_some(u64::from(row.waiters_exit)),
                 waiters_scope: match row.waiters_scope {
-                    tables::WAITERS_MONITORED => Some("monitored".to_string()),
-                    tables::WAITERS_ALL => Some("all".to_string()),
+                    tables::WAITERS_MONITORED => Some(WaitersScope::Monitored),
+                    tables::WAITERS_ALL => Some(WaitersScope::All),
                     _ => None,
                 },
                 resource: None, // the largest of `resources`, once rows are merged
@@ -354,6 +354,15 @@ impl Snapshot {
         let mut sites: Vec<CallSite> = merged.into_values().collect();
         sites.sort_by_key(|site| std::cmp::Reverse(site.wall_ns));
         sites
+    }
+}
+
+pub(crate) fn waker_kind(kind: u32) -> WakerKind {
+    match kind {
+        tables::WAKER_TASK => WakerKind::Task,
+        tables::WAKER_HARDIRQ => WakerKind::HardIrq,
+        tables::WAKER_SOFTIRQ => WakerKind::SoftIrq,
+        _ => WakerKind::Unknown,
     }
 }
 

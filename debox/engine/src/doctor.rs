@@ -87,7 +87,7 @@ pub fn examine() -> Vec<Finding> {
     });
     findings.extend(taps);
 
-    findings.push(features::waker_context(&types, seen_waker.as_deref()));
+    findings.push(features::waker_context(&types, seen_waker));
     findings.push(features::wait_account(&types));
     findings.push(features::owners());
     findings.push(features::storage_account(&types));

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::callers::{after_switch, is_of_script, is_outermost, is_plumbing, MADE};
+use crate::callers::{after_switch, is_of_script, is_outermost, is_plumbing};
+use crate::frame::{Frame, Kind};
 use crate::labelled::Labelled;
 use crate::module::Module;
 use crate::process::Processes;
 use crate::sleep_place::SleepPlace;
 use crate::stack_table::StackTable;
 use crate::stacks::{Located, Made, Stacks};
-use crate::symbols::{Frame, Symbols};
+use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
 /// The end of a program's address space on x86-64.
@@ -22,21 +23,25 @@ const USER_END: u64 = 1 << 47;
 pub(crate) struct Explained {
     pub label: String,
     pub class: String,
-    pub site: String,
-    pub frames: Vec<String>,
+    pub site: Frame,
+    /// Innermost first.
+    pub frames: Vec<Frame>,
 }
 
 /// A user stack, in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UserStack {
     /// Innermost first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     /// The innermost frame that is the program's own.
-    pub caller: Option<String>,
+    pub caller: Option<Frame>,
 }
 
 /// The remark for a call that could not send its stack to be unwound.
 const FURTHER_LOST: &str = "(further frames: the stack was lost)";
+
+/// The site of a sleep whose stack is not known.
+pub(crate) const UNKNOWN: &str = "unknown";
 
 /// Looks up the session's stacks.
 pub(crate) struct Explainer<'a> {
@@ -94,11 +99,11 @@ impl<'a> Explainer<'a> {
     }
 
     /// Functions of the kernel, innermost first.
-    pub fn kernel_frames(&self, addresses: &[u64]) -> Vec<String> {
-        let frames = addresses
-            .iter()
-            .map(|address| self.symbols.kernel(*address));
-        frames.map(|frame| frame.to_string()).collect()
+    pub fn kernel_frames(&self, addresses: &[u64]) -> Vec<Frame> {
+        let addresses = addresses.iter();
+        addresses
+            .map(|address| self.symbols.kernel(*address))
+            .collect()
     }
 
     /// The path of a file in which a place had no name.
@@ -127,13 +132,13 @@ impl<'a> Explainer<'a> {
         let mut named = UserStack::default();
         for frame in frames {
             self.add_located(&mut named, frame);
-            if let Some(reason) = named.frames.last().and_then(|last| after_switch(last)) {
-                named.frames.push(reason.to_string());
+            if let Some(reason) = named.frames.last().and_then(after_switch) {
+                named.frames.push(Frame::remark(reason));
                 return named;
             }
         }
-        if !named.frames.last().is_some_and(|last| is_outermost(last)) {
-            named.frames.extend(reason.map(String::from));
+        if !named.frames.last().is_some_and(is_outermost) {
+            named.frames.extend(reason.map(Frame::remark));
         }
         named
     }
@@ -151,8 +156,11 @@ impl<'a> Explainer<'a> {
         for (index, address) in frames.into_iter().enumerate() {
             let Some(place) = processes.find(stack.tgid, address) else {
                 let tgid = stack.tgid;
-                let gone = format!("{address:#x} (process {tgid} ended before it could be read)");
-                named.frames.push(gone);
+                let gone = format!("process {tgid} ended before it could be read");
+                named.frames.push(Frame {
+                    place: Some(gone),
+                    ..Frame::address(address)
+                });
                 continue;
             };
             match &place.module {
@@ -160,20 +168,20 @@ impl<'a> Explainer<'a> {
                 None => {
                     let lookup = address.wrapping_sub(u64::from(index > 0));
                     let made = self.made_frame(stack.tgid, lookup, index > 0);
-                    let in_memory = || format!("{}+{:#x}", place.name, place.file_offset);
+                    let in_memory = || Frame::function(&*place.name, place.file_offset);
                     let frame = made.unwrap_or_else(in_memory);
                     named.frames.push(frame);
                 }
             }
         }
         if self.table.wants_whole {
-            named.frames.push(FURTHER_LOST.to_string());
+            named.frames.push(Frame::remark(FURTHER_LOST));
         }
         named
     }
 
     /// The name of code that the process made at run time, if the process has named it.
-    fn made_frame(&self, tgid: u32, address: u64, is_return: bool) -> Option<String> {
+    fn made_frame(&self, tgid: u32, address: u64, is_return: bool) -> Option<Frame> {
         let stacks = self.stacks.borrow();
         let (function, offset) = stacks.made_function(tgid, address, self.began)?;
         Some(made_frame(&function, offset + u64::from(is_return)))
@@ -193,21 +201,21 @@ impl<'a> Explainer<'a> {
         }
         match &frame.module {
             Some(module) => self.add(to, module, frame.offset, frame.is_return),
-            None if frame.mapping.is_empty() => to.frames.push(format!("{:#x}", frame.offset)),
+            None if frame.mapping.is_empty() => to.frames.push(Frame::address(frame.offset)),
             None => {
                 let short = frame.mapping.rsplit('/').next().unwrap_or_default();
-                to.frames.push(format!("{short}+{:#x}", frame.offset));
+                to.frames.push(Frame::function(short, frame.offset));
             }
         }
     }
 
     fn add(&self, to: &mut UserStack, module: &Module, offset: u64, is_return: bool) {
         let short = module.short_name();
-        for name in self.symbols.user(module, offset, is_return).iter() {
-            if to.caller.is_none() && !is_plumbing(&short, module.is_static(), name) {
-                to.caller = Some(name.clone());
+        for frame in self.symbols.user(module, offset, is_return).iter() {
+            if to.caller.is_none() && !is_plumbing(&short, module.is_static(), &frame.function) {
+                to.caller = Some(frame.clone());
             }
-            to.frames.push(name.clone());
+            to.frames.push(frame.clone());
         }
     }
 
@@ -257,8 +265,11 @@ fn with_script(mut stack: UserStack) -> UserStack {
 }
 
 /// The frame of a function that was made at run time.
-fn made_frame(function: &str, offset: u64) -> String {
-    format!("{function}+{offset:#x}{MADE}")
+fn made_frame(function: &str, offset: u64) -> Frame {
+    Frame {
+        kind: Kind::Made,
+        ..Frame::function(function, offset)
+    }
 }
 
 /// Explains a sleep at these addresses, innermost first, of a call with these arguments.
@@ -271,13 +282,11 @@ pub(crate) fn in_words(
 ) -> Explained {
     let frames: Vec<Frame> = addresses.iter().map(|a| symbols.kernel(*a)).collect();
     let labelled = Labelled::of(call, args, &frames, lock_flags);
-    let site = labelled
-        .site
-        .map_or_else(|| "unknown".to_string(), Frame::to_string);
+    let site = labelled.site.cloned();
     Explained {
         label: labelled.label,
         class: labelled.class.to_string(),
-        site,
-        frames: frames.iter().map(Frame::to_string).collect(),
+        site: site.unwrap_or_else(|| Frame::remark(UNKNOWN)),
+        frames,
     }
 }

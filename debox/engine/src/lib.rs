@@ -57,7 +57,9 @@ mod waited;
 
 pub use collect::Outcome;
 use debox_model::decision;
-pub use debox_model::{calls, history, labels, predicate, report, rest, runtimes, Predicate};
+pub use debox_model::{
+    calls, frame, history, labels, predicate, report, rest, runtimes, Predicate,
+};
 pub use directory::SessionDirectory;
 pub use inband::scope;
 pub use monitor::Monitor;

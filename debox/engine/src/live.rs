@@ -22,7 +22,7 @@ use crate::collect::cpu_owner_kind;
 use crate::history::Text;
 use crate::options::{Detail, Options};
 use crate::recorder::texts::Texts;
-use crate::report::Process;
+use crate::report::{CpuWaitKind, Process};
 use crate::session::Session;
 use crate::tables;
 use open_waits::OpenWaits;
@@ -62,8 +62,7 @@ pub struct Look {
 /// How long somebody had CPUs that threads waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuHeld {
-    /// `task`, `kernel`, `idle`, `quota`, `stolen`, `many` or `unknown`.
-    pub kind: &'static str,
+    pub kind: CpuWaitKind,
     pub pid: Option<u32>,
     pub comm: Option<Text>,
     pub ns: u64,

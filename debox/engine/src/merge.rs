@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::frame::Frame;
 use crate::report::{Owner, Resource, ResourceShare, Sleep, SleepCallSite, Untapped, Waker};
 use crate::tables::add;
 
 /// Different stacks can reach the same site; the report has one row for a call and site.
 pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
-    let mut merged: BTreeMap<(String, String, String), Sleep> = BTreeMap::new();
+    let mut merged: BTreeMap<(String, String, Frame), Sleep> = BTreeMap::new();
     for sleep in sleeps {
         let key = (
             sleep.syscall.clone(),
@@ -72,7 +73,7 @@ fn merge_wakers(wakers: &mut Vec<Waker>, more: Vec<Waker>) {
 fn merge_owners(owners: Vec<Owner>) -> Vec<Owner> {
     let mut merged: BTreeMap<_, Owner> = BTreeMap::new();
     for owner in owners {
-        let key = (owner.certainty.clone(), owner.tid, owner.doing.clone());
+        let key = (owner.certainty, owner.tid, owner.doing.clone());
         match merged.get_mut(&key) {
             None => {
                 merged.insert(key, owner);
@@ -106,7 +107,7 @@ fn merge_resources(resources: Vec<ResourceShare>) -> Vec<ResourceShare> {
 }
 
 fn merge_call_sites(sites: Vec<SleepCallSite>) -> Vec<SleepCallSite> {
-    let mut merged: BTreeMap<Vec<String>, SleepCallSite> = BTreeMap::new();
+    let mut merged: BTreeMap<Vec<Frame>, SleepCallSite> = BTreeMap::new();
     for site in sites {
         let sum = merged
             .entry(site.frames.clone())

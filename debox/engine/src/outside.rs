@@ -192,7 +192,9 @@ fn check(report: &Report) {
         assert!(life.wall_ns <= all.wall_ns && life.blocked_ns <= all.blocked_ns);
     }
     for sleep in &report.sleeps {
-        assert!(!sleep.label.is_empty() && !sleep.class.is_empty() && !sleep.site.is_empty());
+        assert!(
+            !sleep.label.is_empty() && !sleep.class.is_empty() && !sleep.site.function.is_empty()
+        );
     }
 }
 
@@ -228,7 +230,7 @@ fn look_up(processes: &Processes, symbols: &Symbols, tgid: u32, ip: u64, is_retu
     };
     if let Some(module) = &located.module {
         let names = symbols.user(module, located.file_offset, is_return);
-        assert!(names.iter().all(|name| !name.is_empty()) && !names.is_empty());
+        assert!(names.iter().all(|name| !name.function.is_empty()) && !names.is_empty());
     }
 }
 

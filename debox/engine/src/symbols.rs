@@ -10,6 +10,8 @@ use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::MaybeDefault;
 
+pub use crate::frame::Frame;
+use crate::frame::Kind;
 use crate::module::Module;
 use crate::packages::fetched_debug_information;
 use crate::stacks::tables::Cache;
@@ -20,29 +22,6 @@ mod names;
 pub(crate) use demangle::demangle;
 pub(crate) use names::KernelNames;
 
-/// A kernel function and an offset in it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Frame {
-    /// The name without an offset; the address in hexadecimal if it has no name.
-    pub function: String,
-    pub offset: u64,
-    /// `file.c:123` where there is debug information.
-    pub line: Option<String>,
-}
-
-impl std::fmt::Display for Frame {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.function)?;
-        if !self.function.starts_with("0x") {
-            write!(f, "+{:#x}", self.offset)?;
-        }
-        if let Some(line) = &self.line {
-            write!(f, " ({line})")?;
-        }
-        Ok(())
-    }
-}
-
 /// A file, an offset in it, and whether that is a return address.
 type Place = (u32, u64, bool);
 
@@ -50,7 +29,7 @@ type Place = (u32, u64, bool);
 pub struct Symbols {
     symbolizer: Symbolizer,
     kernel: RefCell<HashMap<u64, Frame>>,
-    user: RefCell<HashMap<Place, Rc<[String]>>>,
+    user: RefCell<HashMap<Place, Rc<[Frame]>>>,
     tables: RefCell<Cache>,
     /// By file; see [`Symbols::fetched`].
     fetched: RefCell<HashMap<u32, Option<PathBuf>>>,
@@ -178,17 +157,10 @@ impl Symbols {
         };
         let named = || {
             let (function, offset) = self.names?.place(address)?;
-            Some(Frame {
-                function: function.to_string(),
-                offset,
-                line: None,
-            })
+            Some(Frame::function(function, offset))
         };
-        let frame = described().or_else(named).unwrap_or_else(|| Frame {
-            function: format!("{address:#x}"),
-            offset: 0,
-            line: None,
-        });
+        let frame = described().or_else(named);
+        let frame = frame.unwrap_or_else(|| Frame::address(address));
         self.kernel.borrow_mut().insert(address, frame.clone());
         frame
     }
@@ -219,9 +191,8 @@ impl Symbols {
             },
         };
         Frame {
-            function: function.into_owned(),
-            offset,
-            line,
+            place: line,
+            ..Frame::function(function, offset)
         }
     }
 
@@ -230,15 +201,15 @@ impl Symbols {
         self.kernel.borrow_mut().insert(address, frame);
     }
 
-    /// `function+0xOFF (file:line)` for a place in a program, or its module and the offset in that. Functions
-    /// that are inlined there come first, innermost first. `is_return`: the address is where a call returns
-    /// to, so the call is just before it.
-    pub(crate) fn user(&self, module: &Module, file_offset: u64, is_return: bool) -> Rc<[String]> {
+    /// The frames of a place in a program: its function, or its module and the offset in that. Functions that
+    /// are inlined there come first, innermost first. `is_return`: the address is where a call returns to, so
+    /// the call is just before it.
+    pub(crate) fn user(&self, module: &Module, file_offset: u64, is_return: bool) -> Rc<[Frame]> {
         let key = (module.id, file_offset, is_return);
         if let Some(known) = self.user.borrow().get(&key) {
             return Rc::clone(known);
         }
-        let names: Rc<[String]> = self.look_up_user(module, file_offset, is_return).into();
+        let names: Rc<[Frame]> = self.look_up_user(module, file_offset, is_return).into();
         self.user.borrow_mut().insert(key, Rc::clone(&names));
         names
     }
@@ -255,7 +226,7 @@ impl Symbols {
         fetched.entry(module.id).or_insert_with(look).clone()
     }
 
-    fn look_up_user(&self, module: &Module, file_offset: u64, is_return: bool) -> Vec<String> {
+    fn look_up_user(&self, module: &Module, file_offset: u64, is_return: bool) -> Vec<Frame> {
         let short = module.short_name();
         let back = u64::from(is_return);
         let place_in_file = file_offset.saturating_sub(back);
@@ -276,27 +247,24 @@ impl Symbols {
             let mut nameless = self.nameless.borrow_mut();
             let path = || module.path.clone();
             nameless.entry(short.to_string()).or_insert_with(path);
-            return vec![format!("{short}+{file_offset:#x}")];
+            return vec![Frame::function(short, file_offset)];
         };
         let mut symbols_alone = Elf::new(module.open_path());
         symbols_alone.debug_syms = false;
         let symbol = look_up(symbols_alone);
         let part = || self.tables.borrow_mut().of(module).distance(place_in_file);
         let at = at_part(&sym, symbol.as_ref(), part);
-        let place = |code: Option<&CodeInfo<'_>>| match line_of(code) {
-            Some(line) => line,
-            None => short.to_string(),
+        let place =
+            |code: Option<&CodeInfo<'_>>| Some(line_of(code).unwrap_or_else(|| short.to_string()));
+        let outermost = Frame {
+            place: place(sym.code_info.as_deref()),
+            ..Frame::function(at.function, at.offset + back)
         };
-        let outermost = format!(
-            "{}+{:#x} ({})",
-            at.function,
-            at.offset + back,
-            place(sym.code_info.as_deref())
-        );
-        let inlined = sym.inlined.iter().map(|function| {
-            let place = place(function.code_info.as_ref());
-            let name = demangle(Cow::Borrowed(&function.name));
-            format!("{name} (inlined) ({place})")
+        let inlined = sym.inlined.iter().map(|function| Frame {
+            function: demangle(Cow::Borrowed(&function.name)).into_owned(),
+            offset: None,
+            kind: Kind::Inlined,
+            place: place(function.code_info.as_ref()),
         });
         [outermost].into_iter().chain(inlined).rev().collect()
     }

@@ -185,7 +185,7 @@ fn a_known_wait_is_measured_and_explained() {
     assert!(explained
         .frames
         .iter()
-        .any(|frame| frame.starts_with(&explained.site())));
+        .any(|frame| frame.to_string().starts_with(&explained.site())));
     assert!(matches!(
         inband::explain(&record, 1),
         Err(Error::Argument(_))

@@ -5,12 +5,12 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use debox_history::File;
+use debox_model::frame::texts_of;
 use debox_model::history::{Call, Text};
 use debox_model::report::SampledStack;
 use kit_console::printable;
 
 use crate::exporter::{Exporter, CANNOT_WRITE};
-use crate::frames;
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::sampled::USER;
 use crate::texts::Texts;
@@ -83,7 +83,7 @@ fn line(texts: &[Text], place: Place) -> String {
     let text = |number: u32| &*texts[number as usize];
     let mut line = String::new();
     match place.stack {
-        Some(stack) => frames::split(text(stack)).for_each(|frame| push(&mut line, frame)),
+        Some(stack) => texts_of(text(stack)).for_each(|frame| push(&mut line, frame)),
         None => push(&mut line, NO_STACK),
     }
     push(&mut line, text(place.call));
@@ -93,7 +93,7 @@ fn line(texts: &[Text], place: Place) -> String {
         Below::Sleep { label, kernel } => {
             push(&mut line, text(label));
             let kernel = kernel.map(text).unwrap_or_default();
-            frames::split(kernel).for_each(|frame| push(&mut line, frame));
+            texts_of(kernel).for_each(|frame| push(&mut line, frame));
         }
     }
     line
@@ -109,7 +109,7 @@ fn sampled_line(stack: &SampledStack) -> String {
         .frames
         .iter()
         .rev()
-        .for_each(|frame| push(&mut line, frame));
+        .for_each(|frame| push(&mut line, &frame.to_string()));
     if stack.syscall != USER {
         push(&mut line, &stack.syscall);
     }

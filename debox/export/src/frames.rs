@@ -1,65 +1,32 @@
-//! Splits a stack's text into its frames.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a profile shows of a frame.
+
+use std::borrow::Cow;
+
+use debox_model::frame::{Frame, Kind};
 
 /// A function and its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame<'a> {
-    pub function: &'a str,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown<'a> {
+    /// A function counts as one wherever in it a call was made.
+    pub function: Cow<'a, str>,
     /// The source file, if its line is known; else the program or library.
     pub file: Option<&'a str>,
     pub line: u32,
 }
 
-/// The frames in the order of the text: outermost first.
-pub fn split(stack: &str) -> impl DoubleEndedIterator<Item = &str> {
-    stack.split(';').filter(|frame| !frame.is_empty())
-}
-
-/// Parses `read_block (store.c:210)`, `help (inlined) (store.c:7)`, `main+0x10 (program)` and
-/// `do_wait`.
-pub fn parse(text: &str) -> Frame<'_> {
-    let whole = Frame {
-        function: text,
-        file: None,
-        line: 0,
+pub fn show(frame: &Frame) -> Shown<'_> {
+    let (function, file, line) = match (frame.kind, frame.place.as_deref(), frame.source()) {
+        (Kind::Made, ..) => (Cow::from(&frame.function), Some("jit"), 0),
+        (_, _, Some((file, line))) => (Cow::from(&frame.function), Some(file), line),
+        (_, Some(module), None) => (Cow::from(&frame.function), Some(module), 0),
+        // Without a name, the offset identifies the place.
+        (_, None, _) => (Cow::from(frame.to_string()), None, 0),
     };
-    let Some((function, place)) = text
-        .strip_suffix(')')
-        .and_then(|text| text.rsplit_once(" ("))
-    else {
-        return whole;
-    };
-    let function = function.strip_suffix(" (inlined)").unwrap_or(function);
-    // A remark such as `(further frames: 64 are kept)`, or the end of C++'s `operator() (int)`, is
-    // not a place.
-    if function.is_empty() || place.is_empty() || place == "inlined" {
-        return whole;
-    }
-    let known = place
-        .rsplit_once(':')
-        .and_then(|(file, line)| Some((file, line.parse().ok()?)));
-    match known {
-        Some((file, line)) => Frame {
-            function,
-            file: Some(file),
-            line,
-        },
-        None => Frame {
-            function: without_offset(function),
-            file: Some(place),
-            line: 0,
-        },
-    }
-}
-
-/// Removes the offset: a function counts as one wherever in it a call was made.
-fn without_offset(function: &str) -> &str {
-    match function.rsplit_once("+0x") {
-        Some((name, digits))
-            if !name.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()) =>
-        {
-            name
-        }
-        _ => function,
+    Shown {
+        function,
+        file,
+        line,
     }
 }
 
@@ -100,12 +67,13 @@ mod tests {
             (" (a)", " (a)", None, 0),
             ("", "", None, 0),
         ] {
-            let expected = Frame {
+            let function = Cow::from(function);
+            let expected = Shown {
                 function,
                 file,
                 line,
             };
-            assert_eq!(parse(text), expected, "{text}");
+            assert_eq!(show(&Frame::from(text)), expected, "{text}");
         }
     }
 }

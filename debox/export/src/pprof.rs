@@ -10,6 +10,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use debox_history::{File, History, ProcessNames};
+use debox_model::frame::{unfold, Frame};
 use debox_model::history::{Call, Text};
 use debox_model::report::SampledStack;
 use flate2::write::GzEncoder;
@@ -18,7 +19,7 @@ use prost::Message;
 
 use self::messages::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::exporter::{losses, Exporter, CANNOT_WRITE};
-use crate::frames::{self, Frame};
+use crate::frames::{show, Shown};
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::sampled::USER;
 use crate::texts::Texts;
@@ -220,7 +221,7 @@ struct Builder {
     /// Names of programs and libraries.
     mappings: Numbered<i64>,
     /// Frames that have been parsed.
-    known: HashMap<(String, bool), u64>,
+    known: HashMap<(Frame, bool), u64>,
 }
 
 impl Builder {
@@ -247,16 +248,16 @@ impl Builder {
         self.mappings.number(name) as u64 + 1
     }
 
-    fn location(&mut self, frame: &str, is_kernel: bool) -> u64 {
-        let key = (frame.to_string(), is_kernel);
+    fn location(&mut self, frame: &Frame, is_kernel: bool) -> u64 {
+        let key = (frame.clone(), is_kernel);
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let Frame {
+        let Shown {
             function,
             file,
             line,
-        } = frames::parse(frame);
+        } = show(frame);
         let mapping = match file {
             _ if is_kernel => self.mapping("[kernel]"),
             // Without a line, the file is a program or a library.
@@ -264,7 +265,7 @@ impl Builder {
             _ => 1,
         };
         let file = if line > 0 { file.unwrap_or("") } else { "" };
-        let names = (self.string(function), self.string(file));
+        let names = (self.string(&function), self.string(file));
         let function = self.functions.number(names) as u64 + 1;
         let location = self.locations.number((mapping, function, line)) as u64 + 1;
         self.known.insert(key, location);
@@ -277,17 +278,17 @@ impl Builder {
         let mut location_id = Vec::new();
         match place.below {
             Below::Nothing => {}
-            Below::NotKept => location_id.push(self.location(NOT_KEPT, true)),
+            Below::NotKept => location_id.push(self.location(&NOT_KEPT.into(), true)),
             Below::Sleep { label, .. } => {
-                location_id.push(self.location(text(label), true));
+                location_id.push(self.location(&text(label).into(), true));
             }
         }
-        location_id.push(self.location(text(place.call), true));
+        location_id.push(self.location(&text(place.call).into(), true));
         match place.stack {
-            None => location_id.push(self.location(NO_STACK, false)),
+            None => location_id.push(self.location(&NO_STACK.into(), false)),
             Some(stack) => {
-                for frame in frames::split(text(stack)).rev() {
-                    location_id.push(self.location(frame, false));
+                for frame in unfold(text(stack)) {
+                    location_id.push(self.location(&frame, false));
                 }
             }
         }
@@ -309,10 +310,10 @@ impl Builder {
     fn computed(&mut self, stack: &SampledStack) -> Sample {
         let mut location_id = Vec::new();
         if stack.syscall != USER {
-            location_id.push(self.location(&stack.syscall, true));
+            location_id.push(self.location(&stack.syscall.as_str().into(), true));
         }
         if stack.frames.is_empty() {
-            location_id.push(self.location(NO_STACK, false));
+            location_id.push(self.location(&NO_STACK.into(), false));
         }
         for frame in &stack.frames {
             location_id.push(self.location(frame, false));

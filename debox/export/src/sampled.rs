@@ -35,7 +35,7 @@ pub fn of(history: &History, options: &Options) -> Result<Vec<SampledStack>> {
 fn stacks(samples: &Samples) -> Vec<SampledStack> {
     let further = SampledStack {
         syscall: USER.to_string(),
-        frames: vec![NOT_KEPT.to_string()],
+        frames: vec![NOT_KEPT.into()],
         samples: samples.in_further_stacks,
         ..SampledStack::default()
     };

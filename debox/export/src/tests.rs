@@ -169,7 +169,7 @@ fn samples_are_of_a_whole_recording_only() {
     let stack = |syscall: &str, frames: &[&str], samples| SampledStack {
         comm: "program".to_string(),
         syscall: syscall.to_string(),
-        frames: frames.iter().map(|frame| frame.to_string()).collect(),
+        frames: frames.iter().map(|frame| (*frame).into()).collect(),
         samples,
     };
     let sampled = Samples {

@@ -6,6 +6,7 @@
 
 pub mod calls;
 pub mod decision;
+pub mod frame;
 pub mod history;
 pub mod labels;
 #[cfg(fuzzing)]
@@ -17,6 +18,7 @@ pub mod report;
 pub mod rest;
 pub mod runtimes;
 
+pub use frame::Frame;
 pub use predicate::Predicate;
 
 /// Length of a task's name in the kernel, with its terminating zero (`TASK_COMM_LEN`).

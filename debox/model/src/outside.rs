@@ -1,6 +1,7 @@
 //! Everything in this crate that reads text from outside, behind functions that take any text. Fuzz targets
 //! (`fuzz/`) and property tests call them; they are not part of the public interface.
 
+use crate::frame::Frame;
 use crate::labels::Labels;
 use crate::predicate::{Predicate, TEXT_MAX};
 use crate::runtimes::{Runtimes, Wait};
@@ -34,11 +35,12 @@ fn runtimes(text: &str) {
         return;
     }
     for frames in [&["futex+0x1 (a.c:1)", "main+0x2"][..], &["a", ""], &[]] {
+        let frames: Vec<Frame> = frames.iter().copied().map(Frame::from).collect();
         for waker in [None, Some("VM Thread")] {
             let found = runtimes.find(&Wait {
                 call: "futex",
                 label: "futex",
-                frames,
+                frames: &frames,
                 waker,
                 waker_is_new: waker.is_some(),
             });

@@ -6,16 +6,19 @@
 mod deadlock;
 mod headline;
 pub mod hints;
+mod kinds;
 mod resource;
 mod samples;
 mod shares;
 
 use serde::{Deserialize, Serialize};
 
+use crate::frame::Frame;
 use crate::runtimes::Runtimes;
 
 pub use deadlock::{Deadlock, DeadlockWait};
 pub use headline::{is_server_call, Account, CallTime};
+pub use kinds::{Certainty, ChainEnd, CpuWaitKind, CpuWaitPart, WaitersScope, WakerKind};
 pub use resource::Resource;
 pub use samples::{interval, SampledFunction, SampledPlace, SampledStack, Samples};
 pub use shares::{CallPart, Headline, InCall, Share, ShortLived};
@@ -115,10 +118,10 @@ impl Report {
         let shares = self.headline.iter().flat_map(|headline| &headline.shares);
         let shares = shares
             .take(SLEEPS)
-            .filter_map(|share| share.caller.as_deref());
+            .filter_map(|share| share.caller.as_ref());
         let sites = self.sleeps.iter().take(SLEEPS).filter_map(|sleep| {
             let longest = sleep.call_sites.iter().max_by_key(|site| site.blocked_ns);
-            longest?.caller.as_deref()
+            longest?.caller.as_ref()
         });
         self.hints = hints::of_callers(shares.chain(sites), sources);
         self
@@ -132,7 +135,7 @@ pub struct Spin {
     /// `mutex`, `rwsem`, or `lock` for a spinlock or rwlock; with its name if that is known.
     pub lock: Resource,
     /// The kernel function that took it.
-    pub site: String,
+    pub site: Frame,
     pub count: u64,
     /// Included in the calls' `spin_ns`.
     pub spin_ns: u64,
@@ -200,11 +203,11 @@ pub struct TriggerCall {
     pub label: Option<String>,
     pub class: Option<String>,
     /// Kernel stack of the longest sleep.
-    pub kernel_frames: Vec<String>,
+    pub kernel_frames: Vec<Frame>,
     /// The innermost frame of `frames` that is the program's own.
-    pub caller: Option<String>,
+    pub caller: Option<Frame>,
     /// User stack of the call.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     /// The call was decided after the program had continued.
     pub late: bool,
     /// The signal could not be sent.
@@ -296,19 +299,19 @@ pub struct Sleep {
     /// `idle`, `disk`, `lock`, `memory`, `cpu`, `network`, `process` or `other`.
     pub class: String,
     /// `function+0xOFF`, with file and line where the kernel has debug information.
-    pub site: String,
+    pub site: Frame,
     pub count: u64,
     pub blocked_ns: u64,
     pub max_ns: u64,
     /// The kernel stack, innermost first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     pub wakers: Vec<Waker>,
     /// Most waiters when a sleep began, the sleeper included; null when not counted.
     pub waiters_entry_max: Option<u64>,
     /// Most waiters left when a sleep ended, the sleeper not included.
     pub waiters_exit_max: Option<u64>,
     /// `all` (contended kernel locks: over all tasks) or `monitored`; null when not counted.
-    pub waiters_scope: Option<String>,
+    pub waiters_scope: Option<WaitersScope>,
     /// What the sleeps waited on; of several resources, the one with the most time. Null if neither the call's
     /// arguments nor the kernel identify it.
     #[serde(default)]
@@ -353,10 +356,7 @@ impl Process {
 impl Sleep {
     /// Time asleep at call sites where a runtime's threads only wait for work.
     pub fn parked_ns(&self) -> u64 {
-        let is_parked = |site: &&SleepCallSite| {
-            let frames: Vec<&str> = site.frames.iter().map(String::as_str).collect();
-            Runtimes::builtin().are_parking(&frames)
-        };
+        let is_parked = |site: &&SleepCallSite| Runtimes::builtin().are_parking(&site.frames);
         let parked = self.call_sites.iter().filter(is_parked);
         parked.fold(0, |sum, site| sum.saturating_add(site.blocked_ns))
     }
@@ -374,9 +374,7 @@ pub struct ResourceShare {
 /// Who held what sleeps waited on at the time they began.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Owner {
-    /// `exact`, `last reader` (of a lock held by readers), `last holder` (of a semaphore: the task that took it
-    /// last and has not released it itself), or `none`: no owner is known.
-    pub certainty: String,
+    pub certainty: Certainty,
     pub comm: Option<String>,
     /// For file locks, the process that took the lock.
     pub tid: Option<u32>,
@@ -392,12 +390,9 @@ pub struct Owner {
 pub struct CpuWait {
     /// The call in which they waited; `(user)`: between calls.
     pub syscall: String,
-    /// `runqueue`: after they were woken; `preempted`: after they were preempted.
-    pub part: String,
-    /// `task`; `kernel`: a kernel thread; `quota`: their control group's quota was used up; `idle`: the CPU had
-    /// nothing to do; `hidden`: another user's task; `many`: too many processes for a row each; `unknown`;
-    /// `untold`: the wait had not ended, or no switch showed it.
-    pub kind: String,
+    /// Whether they waited after they were woken or after they were preempted; null in a recording's report.
+    pub part: Option<CpuWaitPart>,
+    pub kind: CpuWaitKind,
     /// Name of the process that had the CPU; null unless `kind` is `task` or `kernel`.
     pub comm: Option<String>,
     pub pid: Option<u32>,
@@ -424,8 +419,8 @@ pub struct CpuWait {
 pub struct Chain {
     /// Waits of the first link that had this chain.
     pub count: u64,
-    /// Why there is no further link: `complete`, `cycle` (the next task is in the chain already), `length`.
-    pub end: String,
+    /// Why there is no further link.
+    pub end: ChainEnd,
     pub links: Vec<ChainLink>,
 }
 
@@ -447,14 +442,13 @@ pub struct ChainLink {
     /// What it did when the wait of the link before it began; null for the first link.
     pub doing: Option<String>,
     /// How certain it is that this link waited for the next one; null for the last link.
-    pub certainty: Option<String>,
+    pub certainty: Option<Certainty>,
 }
 
 /// Who ended sleeps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waker {
-    /// `task`, `hardirq`, `softirq` or `unknown`.
-    pub kind: String,
+    pub kind: WakerKind,
     /// Null unless `kind` is `task`: an interrupted bystander is not a waker.
     pub comm: Option<String>,
     pub tid: Option<u32>,
@@ -465,10 +459,10 @@ pub struct Waker {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SleepCallSite {
     /// User stack, innermost first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     /// The innermost frame of the program's own code, which is neither the C library's nor a language
     /// runtime's.
-    pub caller: Option<String>,
+    pub caller: Option<Frame>,
     pub count: u64,
     pub blocked_ns: u64,
 }
@@ -477,10 +471,10 @@ pub struct SleepCallSite {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallSite {
     pub syscall: String,
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     /// The innermost frame of the program's own code, which is neither the C library's nor a language
     /// runtime's.
-    pub caller: Option<String>,
+    pub caller: Option<Frame>,
     pub calls: u64,
     pub wall_ns: u64,
     pub blocked_ns: u64,
@@ -520,7 +514,7 @@ pub struct InFlight {
     #[serde(default)]
     pub owner: Option<Holder>,
     /// The kernel stack, innermost first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
 }
 
 /// The holder of what a call waits for, at the time the wait began, or when monitoring began if that was later.
@@ -528,7 +522,7 @@ pub struct InFlight {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// As in [`Owner`].
-    pub certainty: String,
+    pub certainty: Certainty,
     pub comm: Option<String>,
     pub tid: Option<u32>,
     /// `on CPU`, `waiting for a CPU`, or the label of its own sleep; null when not known.

@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::frame::{Frame, Kind};
 use crate::labels::glob::{any, one_of, Glob};
 
 /// The rule files, in the order in which their rules are tried.
@@ -69,7 +70,7 @@ pub struct Wait<'a> {
     /// The label of the longest sleep, as in reports.
     pub label: &'a str,
     /// The program's stack, innermost function first, as in reports.
-    pub frames: &'a [&'a str],
+    pub frames: &'a [Frame],
     /// The name of the task that ended the longest sleep.
     pub waker: Option<&'a str>,
     /// Whether that task is a thread that began in this turn of the loop.
@@ -180,12 +181,13 @@ impl Runtimes {
 
     /// The first rule that matches a wait, as an index into [`Runtimes::rules`].
     pub fn find(&self, wait: &Wait<'_>) -> Option<usize> {
-        let names: Vec<&str> = wait.frames.iter().map(|frame| function(frame)).collect();
+        let names = wait.frames.iter().map(|frame| frame.function.as_str());
+        let names: Vec<&str> = names.collect();
         let is_primitive = |name: &&str| any(&self.primitives, &[name]);
         let site = names.iter().position(|name| !is_primitive(name))?;
         let outwards = &names[site..];
-        let frames = wait.frames[site..].iter().zip(outwards);
-        let nameless = frames.take_while(|(frame, name)| is_inlined_without_module(frame, name));
+        let frames = wait.frames[site..].iter();
+        let nameless = frames.take_while(|frame| is_inlined_without_module(frame));
         let sites = &outwards[..(nameless.count() + 1).min(outwards.len())];
         let matches = |rule: &Rule| {
             one_of(&rule.calls, &[wait.call])
@@ -200,8 +202,8 @@ impl Runtimes {
     }
 
     /// Whether a stack has named functions other than those that carry out waits.
-    pub fn have_names(&self, frames: &[&str]) -> bool {
-        let names = frames.iter().map(|frame| function(frame));
+    pub fn have_names(&self, frames: &[Frame]) -> bool {
+        let names = frames.iter().map(|frame| frame.function.as_str());
         let named = names.filter(|name| {
             let is_file = name.contains(".so") || name.starts_with("0x") || name.starts_with('(');
             !is_file && !any(&self.primitives, &[name])
@@ -213,13 +215,13 @@ impl Runtimes {
 
     /// Whether the futex wait is in a function in which a runtime's threads wait for work. Stacks may end early:
     /// without detail `callsites` they are unwound no further than the wait's own functions.
-    pub fn are_parking(&self, frames: &[&str]) -> bool {
+    pub fn are_parking(&self, frames: &[Frame]) -> bool {
         let ends_within_wait = frames
             .iter()
-            .all(|frame| any(&self.primitives, &[function(frame)]));
+            .all(|frame| any(&self.primitives, &[&frame.function]));
         if ends_within_wait {
-            let outermost = frames.last().map(|frame| function(frame));
-            return outermost.is_some_and(|name| any(&self.parks_in, &[name]));
+            let outermost = frames.last();
+            return outermost.is_some_and(|frame| any(&self.parks_in, &[&frame.function]));
         }
         let found = self.find(&Wait {
             call: "futex",
@@ -249,18 +251,8 @@ impl Rule {
 
 /// Whether a frame's function was inlined and has lost the name of its module or class, as with debug information
 /// that has only lines. Then the function that it was inlined into determines whose it is.
-fn is_inlined_without_module(frame: &str, name: &str) -> bool {
-    let own = name.split('<').next().unwrap_or_default();
+fn is_inlined_without_module(frame: &Frame) -> bool {
+    let own = frame.function.split('<').next().unwrap_or_default();
     let has_module = own.is_empty() || own.contains("::") || own.contains('.');
-    frame.contains(" (inlined)") && !has_module
-}
-
-/// The function of a frame, without offset and place; for code without a name, its file.
-fn function(frame: &str) -> &str {
-    // The first character is always kept: a name may begin with a character that otherwise ends names.
-    let ends = ["+0x", " ("].map(|end| {
-        let found = frame.match_indices(end).find(|(index, _)| *index > 0);
-        found.map_or(frame.len(), |(index, _)| index)
-    });
-    &frame[..ends[0].min(ends[1])]
+    frame.kind == Kind::Inlined && !has_module
 }

@@ -154,7 +154,7 @@ fn hints(report: &Report) -> Vec<String> {
     let shares = report.headline.iter().flat_map(|headline| &headline.shares);
     let callers = shares
         .take(SHARES)
-        .filter_map(|share| share.caller.as_deref());
+        .filter_map(|share| share.caller.as_ref());
     let sources = debox_model::report::hints::Sources {
         package_of: |_: &str| None,
         has_debuginfod: false,

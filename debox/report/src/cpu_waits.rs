@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use debox_model::report::{CpuWait, Headline};
+use debox_model::report::{CpuWait, CpuWaitKind, Headline};
 use rustc_hash::FxHashMap;
 
 use crate::names::{Name, Names, NONE, TOO_MANY};
@@ -166,7 +166,7 @@ impl CpuWaits {
     pub fn rows(&self, threads: &[Thread]) -> Vec<CpuWait> {
         let own: BTreeSet<u32> = threads.iter().map(|thread| thread.pid).collect();
         let quota = CpuWait {
-            kind: "quota".to_string(),
+            kind: CpuWaitKind::Quota,
             group: self.group.clone(),
             turns: self.throttled_calls,
             ns: self.throttled_ns,
@@ -175,8 +175,8 @@ impl CpuWaits {
         };
         let owners = self.owners.iter().map(|owner| CpuWait {
             kind: match owner.kind.as_str() {
-                OWN => "task".to_string(),
-                kind => kind.to_string(),
+                OWN => CpuWaitKind::Task,
+                kind => CpuWaitKind::of(kind).unwrap_or_default(),
             },
             comm: owner.comm.clone(),
             pid: owner.pid,
@@ -187,7 +187,7 @@ impl CpuWaits {
             ..CpuWait::default()
         });
         let others = CpuWait {
-            kind: MANY.to_string(),
+            kind: CpuWaitKind::Many,
             ns: self.others_ns,
             ..CpuWait::default()
         };

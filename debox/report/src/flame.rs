@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use debox_model::frame::{self, texts_of};
 use rustc_hash::FxHashMap;
 
 use crate::flame_graph::{Flame, Frame, Kind, Own};
@@ -73,16 +74,11 @@ impl Table {
 
 /// Removes the offset, so that a function is one frame regardless of where in it the call is. A
 /// program's frame without a source location may have no symbol; then only the offset identifies it.
-fn function(frame: &str, kind: Kind) -> String {
-    match frame.split_once("+0x") {
-        Some((function, offset)) => {
-            let place = offset.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
-            if place.is_empty() && kind == Kind::Program {
-                return frame.to_string();
-            }
-            format!("{function}{place}")
-        }
-        None => frame.to_string(),
+fn function(text: &str, kind: Kind) -> String {
+    let frame = frame::Frame::from(text);
+    match kind == Kind::Program && frame.nameless_in().is_some() {
+        true => text.to_string(),
+        false => frame.without_offset().to_string(),
     }
 }
 
@@ -108,7 +104,7 @@ pub fn flame(stacks: &Stacks, names: &Names, rests: &dyn Fn((u32, u32)) -> bool)
             }
             let path = paths.entry((name, kind)).or_insert_with(|| {
                 let text = names.get(name);
-                let frames: Vec<&str> = text.split(';').filter(|f| !f.is_empty()).collect();
+                let frames: Vec<&str> = texts_of(&text).collect();
                 let (begin, end) = match frames.len() {
                     length if length > DEPTH_MAX => {
                         (&frames[..DEPTH_MAX / 2], &frames[length - DEPTH_MAX / 2..])

@@ -227,7 +227,7 @@ pub fn active(report: &Report, resting: &LabelSums) -> Option<Headline> {
             max_ns: longest.map(|wait| wait.longest_ns),
             resource: None,
             owner: longest.and_then(|wait| wait.owner_comm.clone()),
-            caller: longest.and_then(|wait| wait.caller.clone()),
+            caller: longest.and_then(|wait| Some(wait.caller.as_deref()?.into())),
             ..share.clone()
         };
     }
@@ -321,7 +321,7 @@ fn sleeps(matrix: &Matrix, waits: &[Wait]) -> Vec<Share> {
             count: Some(cell.sleeps),
             max_ns,
             owner: longest.and_then(|wait| wait.owner_comm.clone()),
-            caller: longest.and_then(|wait| wait.caller.clone()),
+            caller: longest.and_then(|wait| Some(wait.caller.as_deref()?.into())),
             is_for_lock: longest.is_some_and(|wait| wait.owner_certainty.is_some()),
             ..Share::default()
         }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use debox_model::report::{Report, Thread, Totals};
+use debox_model::Frame;
 use serde::{Deserialize, Serialize};
 
 pub use text::decomposition as print;
@@ -259,10 +260,10 @@ fn calls(few: &Report, many: &Report, by: f64) -> Vec<CallPart> {
 }
 
 fn places(few: &Report, many: &Report, by: f64, whole_ns: f64) -> Vec<Place> {
-    let mut found: BTreeMap<(&str, &str, &str, &str), (f64, f64)> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, &str, &str, &Frame), (f64, f64)> = BTreeMap::new();
     for (report, sign) in [(many, 1.0), (few, -1.0)] {
         for sleep in &report.sleeps {
-            let key = (&*sleep.syscall, &*sleep.label, &*sleep.class, &*sleep.site);
+            let key = (&*sleep.syscall, &*sleep.label, &*sleep.class, &sleep.site);
             let (count, ns) = found.entry(key).or_default();
             *count += sign * sleep.count as f64 / by;
             *ns += sign * sleep.blocked_ns as f64 / by;

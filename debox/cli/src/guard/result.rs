@@ -1,6 +1,7 @@
 //! What a guard found, as `debox.guard/1` and as JUnit XML for test runners.
 
 use anyhow::Result;
+use debox::frame::{unfold, Frame};
 use debox::history::Sleep;
 use debox::runtimes::{Phase, Runtimes};
 use debox::Missing;
@@ -86,9 +87,9 @@ pub struct Violation {
     /// The innermost function that belongs to the program.
     pub caller: Option<String>,
     /// The program's stack, innermost function first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     /// The kernel's stack at the longest sleep.
-    pub kernel_frames: Vec<String>,
+    pub kernel_frames: Vec<Frame>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -179,9 +180,8 @@ fn waker(sleep: &Sleep) -> String {
 }
 
 /// Innermost first.
-fn frames(folded: Option<&str>) -> Vec<String> {
-    let frames = folded.into_iter().flat_map(|stack| stack.rsplit(';'));
-    frames.map(String::from).collect()
+fn frames(folded: Option<&str>) -> Vec<Frame> {
+    folded.map(unfold).unwrap_or_default()
 }
 
 /// A loop's runtime waits, longest first.
@@ -207,10 +207,8 @@ fn runtime_waits(watch: &Watch, looper: &watch::Looper) -> Vec<RuntimeWaits> {
 
 /// A hint for futex waits without function names: a runtime is recognized by the names of its functions.
 fn without_names(watch: &Watch, violations: &[Violation]) -> Option<String> {
-    let are_nameless = |one: &&Violation| {
-        let frames: Vec<&str> = one.frames.iter().map(String::as_str).collect();
-        one.syscall == "futex" && !Runtimes::builtin().have_names(&frames)
-    };
+    let are_nameless =
+        |one: &&Violation| one.syscall == "futex" && !Runtimes::builtin().have_names(&one.frames);
     let nameless = violations.iter().filter(are_nameless).count();
     let says = nameless > 0 && !watch.is_strict();
     says.then(|| {
@@ -362,7 +360,7 @@ impl Violation {
     fn in_full(&self) -> String {
         let mut text = format!("at {}: {}\n", units::time(self.at_ns), self.sentence());
         for frame in &self.frames {
-            text.push_str(&format!("    {}\n", printable(frame)));
+            text.push_str(&format!("    {}\n", printable(&frame.to_string())));
         }
         text
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use debox::frame::Frame;
 use kit_console::printable;
 
 use super::result::{Guarded, Violation};
@@ -77,7 +78,7 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
             kind.worst.sentence()
         ));
         for frame in &kind.worst.frames {
-            text.push_str(&format!("    {}\n", printable(frame)));
+            text.push_str(&format!("    {}\n", printable(&frame.to_string())));
         }
     }
     if guarded.violations_left_out > 0 {
@@ -98,7 +99,7 @@ fn calls(n: u64) -> String {
 }
 
 fn kinds(violations: &[Violation]) -> Vec<Kind<'_>> {
-    let mut kinds: BTreeMap<(&str, &str, &[String]), Kind> = BTreeMap::new();
+    let mut kinds: BTreeMap<(&str, &str, &[Frame]), Kind> = BTreeMap::new();
     for one in violations {
         let kind = kinds
             .entry((&one.syscall, &one.label, &one.frames))

@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use debox::frame::unfold;
 use debox::history::{Call, Sleep};
 use debox::runtimes::{Phase, Rule, Runtimes, Wait};
 
@@ -256,7 +257,7 @@ impl Watch {
         if call.budget.blocked_ns <= self.rules.max_blocked_ns {
             return None;
         }
-        let frames: Vec<&str> = call.stack.as_deref()?.rsplit(';').collect();
+        let frames = unfold(call.stack.as_deref()?);
         let longest = call.sleeps.iter().max_by_key(|sleep| sleep.blocked_ns);
         runtimes.find(&Wait {
             call: &call.name,

@@ -3,11 +3,13 @@
 // Fields that are added to the report later need not be generated here at once.
 #![allow(clippy::needless_update)]
 
+use debox::frame::Frame;
 use debox::report::{CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread};
-use debox::report::{Totals, Untapped, Waker};
+use debox::report::{Totals, Untapped, WaitersScope, Waker, WakerKind};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::{print, sample, TableOptions};
 
@@ -59,9 +61,13 @@ fn syscall() -> impl Strategy<Value = Syscall> {
     })
 }
 
+fn frame() -> impl Strategy<Value = Frame> {
+    text().prop_map(Frame::from)
+}
+
 fn sleep() -> impl Strategy<Value = Sleep> {
     let waker = (
-        text(),
+        select(WakerKind::ALL),
         option::of(text()),
         option::of(any::<u32>()),
         number(),
@@ -72,7 +78,7 @@ fn sleep() -> impl Strategy<Value = Sleep> {
             tid,
             count,
         });
-    let site = (vec(text(), 0..3), number(), number()).prop_map(|(frames, count, blocked_ns)| {
+    let site = (vec(frame(), 0..3), number(), number()).prop_map(|(frames, count, blocked_ns)| {
         SleepCallSite {
             frames,
             caller: None,
@@ -81,14 +87,14 @@ fn sleep() -> impl Strategy<Value = Sleep> {
         }
     });
     let waiters = vec(option::of(number()), 2);
-    let rows = (vec(waker, 0..3), vec(site, 0..3), vec(text(), 0..3));
+    let rows = (vec(waker, 0..3), vec(site, 0..3), vec(frame(), 0..3));
     (vec(text(), 4), vec(number(), 3), waiters, rows).prop_map(|(t, n, o, rows)| {
         let (wakers, call_sites, frames) = rows;
         Sleep {
             syscall: t[0].clone(),
             label: t[1].clone(),
             class: t[2].clone(),
-            site: t[3].clone(),
+            site: t[3].clone().into(),
             count: n[0],
             blocked_ns: n[1],
             max_ns: n[2],
@@ -96,7 +102,7 @@ fn sleep() -> impl Strategy<Value = Sleep> {
             wakers,
             waiters_entry_max: o[0],
             waiters_exit_max: o[1],
-            waiters_scope: o[0].map(|_| "all".to_string()),
+            waiters_scope: o[0].map(|_| WaitersScope::All),
             call_sites,
             ..Sleep::default()
         }
@@ -122,11 +128,11 @@ fn rest() -> impl Strategy<Value = Report> {
             class: t[3].clone(),
             for_ns,
             at_least,
-            frames: t,
+            frames: t.into_iter().map(Frame::from).collect(),
             ..InFlight::default()
         });
     let call_site =
-        (text(), vec(text(), 0..3), vec(number(), 3)).prop_map(|(syscall, frames, n)| CallSite {
+        (text(), vec(frame(), 0..3), vec(number(), 3)).prop_map(|(syscall, frames, n)| CallSite {
             syscall,
             frames,
             calls: n[0],

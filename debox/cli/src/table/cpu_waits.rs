@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use debox::report::{CpuWait, Report};
+use debox::report::{CpuWait, CpuWaitKind, CpuWaitPart, Report};
 
 use super::grid::{number, text, Cell, Grid, Tone};
 use super::{heading, shown, TableOptions};
@@ -40,7 +40,7 @@ pub fn rows(
     for wait in waits {
         let row = rows.entry(describe(wait)).or_default();
         row.ns = row.ns.saturating_add(wait.ns);
-        if wait.part == "runqueue" {
+        if wait.part == Some(CpuWaitPart::Runqueue) {
             row.woken_ns = row.woken_ns.saturating_add(wait.ns);
         }
         row.turns = row.turns.saturating_add(wait.turns);
@@ -102,17 +102,17 @@ fn describe(wait: &CpuWait) -> String {
         let class = if wait.is_real_time { ", real time" } else { "" };
         format!("{comm} ({pid}{class})")
     };
-    match wait.kind.as_str() {
-        "task" if wait.is_own => format!("{}, one of those monitored", process()),
-        "task" => process(),
-        "kernel" => format!("{} of the kernel", process()),
-        "quota" => quota(wait),
-        "idle" => "no task: the CPU was idle".to_string(),
-        "many" => "further processes".to_string(),
-        "stolen" => "no task: the hypervisor had the CPU".to_string(),
-        "hidden" => "a task of another user".to_string(),
-        "untold" => "not seen to end".to_string(),
-        _ => "not known".to_string(),
+    match wait.kind {
+        CpuWaitKind::Task if wait.is_own => format!("{}, one of those monitored", process()),
+        CpuWaitKind::Task => process(),
+        CpuWaitKind::Kernel => format!("{} of the kernel", process()),
+        CpuWaitKind::Quota => quota(wait),
+        CpuWaitKind::Idle => "no task: the CPU was idle".to_string(),
+        CpuWaitKind::Many => "further processes".to_string(),
+        CpuWaitKind::Stolen => "no task: the hypervisor had the CPU".to_string(),
+        CpuWaitKind::Hidden => "a task of another user".to_string(),
+        CpuWaitKind::Untold => "not seen to end".to_string(),
+        CpuWaitKind::Unknown => "not known".to_string(),
     }
 }
 

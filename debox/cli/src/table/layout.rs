@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use anstyle::Style;
+use debox::frame::Frame;
 
 /// How to print a report.
 #[derive(Debug, Clone, Copy)]
@@ -56,19 +57,16 @@ pub(super) fn label_and_class(label: &str, class: &str) -> String {
 }
 
 /// A kernel function. Its offset does not help people, so only the full report has it.
-pub(super) fn kernel_frame(frame: &str, options: &TableOptions) -> String {
-    match frame.split_once("+0x") {
-        Some((function, offset)) if !options.all => {
-            let place = offset.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
-            format!("{function}{place}")
-        }
-        _ => frame.to_string(),
+pub(super) fn kernel_frame(frame: &Frame, options: &TableOptions) -> Frame {
+    match options.all {
+        true => frame.clone(),
+        false => frame.without_offset(),
     }
 }
 
 /// The innermost frames of a stack in one line, callee first. It starts at the program's own frame, because the call's
 /// name implies the wrappers below.
-pub(super) fn stack(frames: &[String], caller: Option<&String>, options: &TableOptions) -> String {
+pub(super) fn stack(frames: &[Frame], caller: Option<&Frame>, options: &TableOptions) -> String {
     /// Enough to tell most call sites apart.
     const FRAMES: usize = 3;
     if frames.is_empty() {
@@ -77,7 +75,8 @@ pub(super) fn stack(frames: &[String], caller: Option<&String>, options: &TableO
     let own = caller.and_then(|caller| frames.iter().position(|frame| frame == caller));
     let frames = &frames[own.filter(|_| !options.all).unwrap_or(0)..];
     let shown = shown(frames.len(), FRAMES, options);
-    let mut text = frames[..shown].join(" < ");
+    let texts: Vec<String> = frames[..shown].iter().map(Frame::to_string).collect();
+    let mut text = texts.join(" < ");
     if shown < frames.len() {
         text.push_str(" < …");
     }

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use debox::report::{Chain, ChainLink, Holder, InFlight, Owner, Report, Resource, Sleep};
+use debox::report::{
+    Certainty, Chain, ChainEnd, ChainLink, Holder, InFlight, Owner, Report, Resource, Sleep,
+};
 
 use super::grid::{name, number, text, Cell, Grid};
 use super::{heading, shown, TableOptions};
@@ -58,7 +60,9 @@ fn is_told(sleep: &Sleep) -> bool {
 }
 
 pub(super) fn is_any_known(owners: &[Owner]) -> bool {
-    owners.iter().any(|owner| owner.certainty != "none")
+    owners
+        .iter()
+        .any(|owner| owner.certainty != Certainty::None)
 }
 
 /// The resource that cost most, and the number of others.
@@ -90,7 +94,7 @@ pub(super) fn held_resource(call: &InFlight) -> Option<String> {
 
 fn holder(holder: &Holder) -> Option<String> {
     let (comm, tid) = (holder.comm.as_ref()?, holder.tid?);
-    let unsure = unsure(&holder.certainty);
+    let unsure = unsure(holder.certainty);
     Some(match &holder.doing {
         Some(doing) => format!("{unsure}{comm}/{tid} ({doing})"),
         None => format!("{unsure}{comm}/{tid}"),
@@ -98,11 +102,11 @@ fn holder(holder: &Holder) -> Option<String> {
 }
 
 /// Qualifies an owner that is not certain.
-fn unsure(certainty: &str) -> &'static str {
+fn unsure(certainty: Certainty) -> &'static str {
     match certainty {
-        "last reader" => "last reader ",
-        "last holder" => "last holder ",
-        _ => "",
+        Certainty::LastReader => "last reader ",
+        Certainty::LastHolder => "last holder ",
+        Certainty::Exact | Certainty::None => "",
     }
 }
 
@@ -128,7 +132,7 @@ fn owner(owner: &Owner) -> String {
     let (Some(comm), Some(tid)) = (&owner.comm, owner.tid) else {
         return format!("not known×{count}");
     };
-    let unsure = unsure(&owner.certainty);
+    let unsure = unsure(owner.certainty);
     match &owner.doing {
         Some(doing) => format!("{unsure}{comm}/{tid}×{count} ({doing})"),
         None => format!("{unsure}{comm}/{tid}×{count}"),
@@ -174,10 +178,10 @@ fn sentence(chain: &Chain) -> String {
     for link in others {
         text.push_str(&format!(" for {}, which {}", who(link), did(link)));
     }
-    match chain.end.as_str() {
-        "cycle" => text.push_str(" for one of these again"),
-        "length" => text.push_str(" for others in turn"),
-        _ => {}
+    match chain.end {
+        ChainEnd::Cycle => text.push_str(" for one of these again"),
+        ChainEnd::Length => text.push_str(" for others in turn"),
+        ChainEnd::Complete => {}
     }
     text
 }

@@ -4,8 +4,8 @@ use debox::report::*;
 
 const MS: u64 = 1_000_000;
 
-fn strings(texts: &[&str]) -> Vec<String> {
-    texts.iter().map(|text| text.to_string()).collect()
+fn strings<T: for<'a> From<&'a str>>(texts: &[&str]) -> Vec<T> {
+    texts.iter().copied().map(T::from).collect()
 }
 
 /// Two threads that wait for each other.
@@ -18,7 +18,7 @@ pub fn stuck() -> Report {
         lock: "mutex".to_string(),
         name: Some(format!("{lock} (server)")),
         has_timeout: false,
-        caller: Some(format!("take_{lock}+0x1a (server.c:{tid})")),
+        caller: Some(format!("take_{lock}+0x1a (server.c:{tid})").into()),
         frames: strings(&["__lll_lock_wait+0x2c", "take"]),
     };
     Report {
@@ -166,7 +166,7 @@ pub fn rich() -> Report {
                 "start_thread+0x2f5 (libc.so.6)",
                 "clone3+0x2c (libc.so.6)",
             ]),
-            caller: Some("read_block+0x52 (store.c:210)".to_string()),
+            caller: Some("read_block+0x52 (store.c:210)".into()),
             calls: 90_900,
             wall_ns: 4_190 * MS,
             blocked_ns: 3_885 * MS,
@@ -214,7 +214,7 @@ pub fn rich() -> Report {
                 class: "lock".to_string(),
                 resource: Some(inode_lock("/srv/store")),
                 owner: Some(Holder {
-                    certainty: "exact".to_string(),
+                    certainty: Certainty::Exact,
                     comm: Some("worker".to_string()),
                     tid: Some(801),
                     doing: Some("page read".to_string()),
@@ -297,7 +297,7 @@ fn sleep(syscall: &str, label: &str, class: &str, blocked_ns: u64) -> Sleep {
         syscall: syscall.to_string(),
         label: label.to_string(),
         class: class.to_string(),
-        site: "io_schedule+0x46".to_string(),
+        site: "io_schedule+0x46".into(),
         count: 843,
         blocked_ns,
         max_ns: blocked_ns / 100,
@@ -309,7 +309,7 @@ fn sleep(syscall: &str, label: &str, class: &str, blocked_ns: u64) -> Sleep {
 
 fn waker(kind: &str, task: Option<(&str, u32)>, count: u64) -> Waker {
     Waker {
-        kind: kind.to_string(),
+        kind: WakerKind::of(kind).expect("a kind"),
         comm: task.map(|(comm, _)| comm.to_string()),
         tid: task.map(|(_, tid)| tid),
         count,
@@ -325,7 +325,7 @@ fn inode_lock(path: &str) -> Resource {
 
 fn owner(certainty: &str, task: Option<(&str, u32)>, count: u64, doing: Option<&str>) -> Owner {
     Owner {
-        certainty: certainty.to_string(),
+        certainty: Certainty::of(certainty).expect("a certainty"),
         comm: task.map(|(comm, _)| comm.to_string()),
         tid: task.map(|(_, tid)| tid),
         count,
@@ -344,7 +344,7 @@ fn link(comm: &str, tid: u32, slept: Option<(u64, &str)>, doing: Option<&str>) -
         class: slept.map(|_| "lock".to_string()),
         syscall: slept.map(|_| "openat".to_string()),
         doing: doing.map(str::to_string),
-        certainty: Some("exact".to_string()),
+        certainty: Some(Certainty::Exact),
     }
 }
 
@@ -355,7 +355,7 @@ fn rich_chains() -> Vec<Chain> {
     vec![
         Chain {
             count: 27,
-            end: "complete".to_string(),
+            end: ChainEnd::Complete,
             links: vec![
                 link("worker", 801, Some((410 * MS, "inode lock")), None),
                 link("worker", 803, Some((405 * MS, "futex")), Some("asleep")),
@@ -364,12 +364,12 @@ fn rich_chains() -> Vec<Chain> {
         },
         Chain {
             count: 1,
-            end: "complete".to_string(),
+            end: ChainEnd::Complete,
             links: vec![link("worker", 802, Some((9 * MS, "flock")), None), backup],
         },
         Chain {
             count: 1,
-            end: "cycle".to_string(),
+            end: ChainEnd::Cycle,
             links: vec![
                 link("worker", 801, Some((5 * MS, "futex")), None),
                 link("worker", 802, Some((5 * MS, "futex")), Some("asleep")),
@@ -400,7 +400,7 @@ fn thread(pid: u32, tid: u32, comm: &str, wall_ns: u64) -> Thread {
 fn rich_sleeps() -> Vec<Sleep> {
     vec![
         Sleep {
-            site: "ep_poll+0x38a (fs/eventpoll.c:2095)".to_string(),
+            site: "ep_poll+0x38a (fs/eventpoll.c:2095)".into(),
             count: 48_120,
             wakers: vec![
                 waker("task", Some(("worker", 801)), 40_000),
@@ -411,7 +411,7 @@ fn rich_sleeps() -> Vec<Sleep> {
             ..sleep("epoll_wait", "epoll", "idle", 9_050 * MS)
         },
         Sleep {
-            site: "folio_wait_bit_common+0x142 (mm/filemap.c:1312)".to_string(),
+            site: "folio_wait_bit_common+0x142 (mm/filemap.c:1312)".into(),
             wakers: vec![waker("softirq", None, 840), waker("hardirq", None, 3)],
             call_sites: vec![SleepCallSite {
                 frames: strings(&["read_block+0x52 (store.c:210)"]),
@@ -426,7 +426,7 @@ fn rich_sleeps() -> Vec<Sleep> {
             ..sleep("openat", "inode read", "disk", 1_200 * MS)
         },
         Sleep {
-            site: "rwsem_down_write_slowpath+0x2a1".to_string(),
+            site: "rwsem_down_write_slowpath+0x2a1".into(),
             count: 28,
             wakers: vec![
                 waker("task", Some(("worker", 803)), 27),
@@ -434,7 +434,7 @@ fn rich_sleeps() -> Vec<Sleep> {
             ],
             waiters_entry_max: Some(4),
             waiters_exit_max: Some(3),
-            waiters_scope: Some("all".to_string()),
+            waiters_scope: Some(WaitersScope::All),
             resource: Some(inode_lock("/srv/spool")),
             resources: vec![
                 ResourceShare {
@@ -455,12 +455,12 @@ fn rich_sleeps() -> Vec<Sleep> {
             ..sleep("openat", "inode lock", "lock", 410 * MS)
         },
         Sleep {
-            site: "futex_wait_queue+0x60".to_string(),
+            site: "futex_wait_queue+0x60".into(),
             count: 1_100,
             wakers: vec![waker("task", Some(("worker", 802)), 1_100)],
             waiters_entry_max: Some(2),
             waiters_exit_max: Some(1),
-            waiters_scope: Some("monitored".to_string()),
+            waiters_scope: Some(WaitersScope::Monitored),
             ..sleep("futex", "futex", "lock", 600 * MS)
         },
         Sleep {
@@ -515,9 +515,9 @@ fn trigger() -> Trigger {
             faults_major: Some(0),
             label: Some("inode lock".to_string()),
             class: Some("lock".to_string()),
-            kernel_frames: vec!["path_openat+0x1f".to_string()],
-            caller: Some("load (cache.c:88)".to_string()),
-            frames: vec!["__open64+0x42".to_string(), "load (cache.c:88)".to_string()],
+            kernel_frames: strings(&["path_openat+0x1f"]),
+            caller: Some("load (cache.c:88)".into()),
+            frames: strings(&["__open64+0x42", "load (cache.c:88)"]),
             late: true,
             signal_failed: true,
         }],
@@ -609,8 +609,8 @@ pub fn exact_trace() -> Trace {
 pub fn cpu_waits() -> Vec<CpuWait> {
     let wait = |kind: &str, part: &str, ns: u64| CpuWait {
         syscall: "(user)".to_string(),
-        part: part.to_string(),
-        kind: kind.to_string(),
+        part: CpuWaitPart::of(part),
+        kind: CpuWaitKind::of(kind).expect("a kind"),
         turns: 3,
         ns,
         max_ns: ns / 2,
@@ -662,7 +662,7 @@ pub fn samples() -> Samples {
         stacks: vec![SampledStack {
             comm: "program".to_string(),
             syscall: "(user)".to_string(),
-            frames: vec!["fill (fill.c:3)".to_string(), "main (fill.c:9)".to_string()],
+            frames: strings(&["fill (fill.c:3)", "main (fill.c:9)"]),
             samples: 750,
         }],
         in_further_stacks: 250,

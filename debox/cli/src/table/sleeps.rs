@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use debox::report::{Report, Sleep, SleepCallSite, Waker};
+use debox::report::{Report, Sleep, SleepCallSite, WaitersScope, Waker};
 use debox::rest::{For, Waits};
 
 use super::grid::{name, note, number, text, Cell, Grid};
@@ -119,7 +119,7 @@ pub fn print_sites(
             Cell::time(sleep.blocked_ns),
             Cell::time(sleep.max_ns),
             waiters(sleep),
-            Cell::text(kernel_frame(&sleep.site, options)),
+            Cell::text(kernel_frame(&sleep.site, options).to_string()),
             Cell::text(wakers(&sleep.wakers, options)),
         ];
         if sleep.class == IDLE {
@@ -294,7 +294,7 @@ fn was_contended(sleep: &Sleep) -> bool {
 }
 
 fn is_partial(sleep: &Sleep) -> bool {
-    sleep.waiters_scope.as_deref() == Some("monitored")
+    sleep.waiters_scope == Some(WaitersScope::Monitored)
 }
 
 fn explain_waiters(

@@ -63,7 +63,7 @@ pub fn rows(
         };
         grid.row([
             Cell::text(lock),
-            Cell::text(kernel_frame(&spin.site, options)),
+            Cell::text(kernel_frame(&spin.site, options).to_string()),
             Cell::text(&spin.syscall),
             Cell::number(spin.count),
             Cell::time(spin.spin_ns),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use debox::frame::Frame;
 use debox::report::{Report, Thread, Totals};
 
 use super::grid::{name, number, text, Cell, Grid};
@@ -86,11 +87,8 @@ pub fn print_in_flight(
     let shown = shown(calls.len(), IN_FLIGHT, options);
     for call in &calls[..shown] {
         let at_least = if call.at_least { "≥" } else { "" };
-        let frames: Vec<String> = call
-            .frames
-            .iter()
-            .map(|frame| kernel_frame(frame, options))
-            .collect();
+        let frames = call.frames.iter();
+        let frames: Vec<Frame> = frames.map(|frame| kernel_frame(frame, options)).collect();
         let cells = [
             Cell::id(call.pid),
             Cell::id(call.tid),

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use debox::live::{CpuHeld, LiveThread, LiveWait, Look};
+use debox::report::CpuWaitKind;
 use debox::rest::{For, Waits};
 use debox::targets::place_of;
 use kit_console::printable;
@@ -197,13 +198,13 @@ struct Sum {
 }
 
 fn cpu_holder(held: &[CpuHeld]) -> Option<Rc<str>> {
-    let held = held.iter().find(|held| held.kind != "idle")?;
+    let held = held.iter().find(|held| held.kind != CpuWaitKind::Idle)?;
     let name = match (&held.comm, held.pid) {
         (Some(comm), Some(pid)) => format!("{}/{pid}", printable(comm)),
         _ => match held.kind {
-            "quota" => "its CPU quota".to_string(),
-            "stolen" => "the hypervisor".to_string(),
-            "many" => "many processes".to_string(),
+            CpuWaitKind::Quota => "its CPU quota".to_string(),
+            CpuWaitKind::Stolen => "the hypervisor".to_string(),
+            CpuWaitKind::Many => "many processes".to_string(),
             _ => return None,
         },
     };

@@ -180,8 +180,8 @@ impl FrameText {
             } else {
                 "(no symbol)".to_string()
             },
-            offset: frame.offset,
-            line: frame.line,
+            offset: frame.offset.unwrap_or(0),
+            line: frame.place,
         }
     }
 }
@@ -189,9 +189,8 @@ impl FrameText {
 impl From<FrameText> for Frame {
     fn from(text: FrameText) -> Frame {
         Frame {
-            function: text.function,
-            offset: text.offset,
-            line: text.line,
+            place: text.line,
+            ..Frame::function(text.function, text.offset)
         }
     }
 }

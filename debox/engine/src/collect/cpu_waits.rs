@@ -5,12 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Snapshot;
 use crate::calls;
-use crate::report::{CpuWait, Syscall};
+use crate::report::{CpuWait, CpuWaitKind, CpuWaitPart, Syscall};
 use crate::tables::{self, types};
 
 /// In the order of the probes' numbers.
-const KINDS: [&str; 8] = [
-    "unknown", "task", "kernel", "idle", "quota", "hidden", "many", "stolen",
+const KINDS: [CpuWaitKind; 8] = [
+    CpuWaitKind::Unknown,
+    CpuWaitKind::Task,
+    CpuWaitKind::Kernel,
+    CpuWaitKind::Idle,
+    CpuWaitKind::Quota,
+    CpuWaitKind::Hidden,
+    CpuWaitKind::Many,
+    CpuWaitKind::Stolen,
 ];
 
 impl Snapshot {
@@ -29,9 +36,9 @@ impl Snapshot {
     }
 }
 
-/// Whose the CPU was, in a word.
-pub(crate) fn cpu_owner_kind(kind: u32) -> &'static str {
-    KINDS.get(kind as usize).unwrap_or(&KINDS[0])
+/// Whose the CPU was.
+pub(crate) fn cpu_owner_kind(kind: u32) -> CpuWaitKind {
+    KINDS.get(kind as usize).copied().unwrap_or_default()
 }
 
 fn wait(key: &types::cpu_key, row: &types::cpu_row, own: &BTreeSet<u32>) -> CpuWait {
@@ -40,8 +47,8 @@ fn wait(key: &types::cpu_key, row: &types::cpu_row, own: &BTreeSet<u32>) -> CpuW
     let group = tables::text(&row.group);
     CpuWait {
         syscall: calls::name(key.call),
-        part: part(key.part).to_string(),
-        kind: cpu_owner_kind(key.kind).to_string(),
+        part: Some(part(key.part)),
+        kind: cpu_owner_kind(key.kind),
         comm: is_task.then(|| tables::comm(&row.comm)),
         pid: is_task.then_some(key.tgid),
         is_own: key.kind == tables::CPU_OWNER_TASK && own.contains(&key.tgid),
@@ -56,33 +63,33 @@ fn wait(key: &types::cpu_key, row: &types::cpu_row, own: &BTreeSet<u32>) -> CpuW
     }
 }
 
-fn part(number: u32) -> &'static str {
+fn part(number: u32) -> CpuWaitPart {
     match number as usize {
-        tables::PART_PREEMPTED => "preempted",
-        _ => "runqueue",
+        tables::PART_PREEMPTED => CpuWaitPart::Preempted,
+        _ => CpuWaitPart::Runqueue,
     }
 }
 
 /// For each call, the waits that had not ended and those that no switch showed.
 fn untold(waits: &[CpuWait], syscalls: &[Syscall]) -> Vec<CpuWait> {
-    let mut told: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut told: BTreeMap<(&str, Option<CpuWaitPart>), u64> = BTreeMap::new();
     for wait in waits {
-        let sum = told.entry((&wait.syscall, &wait.part)).or_default();
+        let sum = told.entry((&wait.syscall, wait.part)).or_default();
         tables::add(sum, wait.ns);
     }
     let mut untold = Vec::new();
     for call in syscalls {
         for (part, ns) in [
-            ("runqueue", call.runqueue_ns),
-            ("preempted", call.preempted_ns),
+            (CpuWaitPart::Runqueue, call.runqueue_ns),
+            (CpuWaitPart::Preempted, call.preempted_ns),
         ] {
-            let told = told.get(&(call.name.as_str(), part)).copied();
+            let told = told.get(&(call.name.as_str(), Some(part))).copied();
             let ns = ns.saturating_sub(told.unwrap_or(0));
             if ns > 0 {
                 untold.push(CpuWait {
                     syscall: call.name.clone(),
-                    part: part.to_string(),
-                    kind: "untold".to_string(),
+                    part: Some(part),
+                    kind: CpuWaitKind::Untold,
                     ns,
                     max_ns: ns,
                     ..CpuWait::default()

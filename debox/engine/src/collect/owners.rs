@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::Snapshot;
 use crate::calls;
 use crate::explain::Explainer;
-use crate::report::{Chain, ChainLink, Holder, Owner, Resource, ResourceShare};
+use crate::report::{
+    Certainty, Chain, ChainEnd, ChainLink, Holder, Owner, Resource, ResourceShare,
+};
 use crate::resources::Resources;
 use crate::sleep_place::SleepPlace;
 use crate::tables::{self, types, OpenWait};
@@ -73,11 +75,10 @@ fn chain(explainer: &Explainer, row: &types::chain_row) -> Chain {
     Chain {
         count: row.count,
         end: match row.end {
-            tables::CHAIN_CYCLE => "cycle",
-            tables::CHAIN_TOO_LONG => "length",
-            _ => "complete",
-        }
-        .to_string(),
+            tables::CHAIN_CYCLE => ChainEnd::Cycle,
+            tables::CHAIN_TOO_LONG => ChainEnd::Length,
+            _ => ChainEnd::Complete,
+        },
         links: links
             .map(|(index, link)| chain_link(explainer, link, index == 0, index + 1 == length))
             .collect(),
@@ -117,10 +118,11 @@ fn chain_link(
 
 /// The key by which chains are merged.
 fn reads_as(chain: &Chain) -> Vec<String> {
-    let mut key = vec![chain.end.clone()];
+    let mut key = vec![chain.end.to_string()];
     for link in &chain.links {
         key.push(link.comm.clone());
-        key.extend([&link.syscall, &link.label, &link.certainty].map(|text| format!("{text:?}")));
+        let certainty = link.certainty.map(|certainty| certainty.to_string());
+        key.extend([&link.syscall, &link.label, &certainty].map(|text| format!("{text:?}")));
         if link.waited_ns.is_none() {
             key.push(format!("{:?}", link.doing));
         }
@@ -162,14 +164,13 @@ pub(super) fn holder(explainer: &Explainer, wait: &OpenWait) -> Option<Holder> {
     })
 }
 
-pub(crate) fn certainty(certainty: u32) -> String {
+pub(crate) fn certainty(certainty: u32) -> Certainty {
     match certainty {
-        tables::OWNER_EXACT => "exact",
-        tables::OWNER_LAST_READER => "last reader",
-        tables::OWNER_LAST_HOLDER => "last holder",
-        _ => "none",
+        tables::OWNER_EXACT => Certainty::Exact,
+        tables::OWNER_LAST_READER => Certainty::LastReader,
+        tables::OWNER_LAST_HOLDER => Certainty::LastHolder,
+        _ => Certainty::None,
     }
-    .to_string()
 }
 
 /// What a task was doing; if it was asleep, the label of its sleep at `place`.

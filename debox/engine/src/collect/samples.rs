@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::Snapshot;
 use crate::calls;
 use crate::explain::{Explainer, UserStack};
+use crate::frame::{Frame, Kind};
 use crate::report::{SampledFunction, SampledStack, Samples};
 use crate::samples::PERIOD_NS;
 use crate::tables::{self, CALL_NONE};
@@ -14,53 +15,37 @@ use crate::tables::{self, CALL_NONE};
 const FUNCTIONS: usize = 200;
 const STACKS: usize = 1000;
 
-/// A frame without its offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place<'a> {
-    function: &'a str,
-    /// `file.c:123`, or the module.
-    at: Option<&'a str>,
+/// The name of a frame's function in a row of functions; `None` if it is not known what was mapped there.
+fn name_of(frame: &Frame) -> Option<String> {
+    match place_of(frame) {
+        Some(_) => Some(frame.function.clone()),
+        None if frame.function.starts_with("0x") => None,
+        None => Some(format!("{} (no symbols)", frame.function)),
+    }
 }
 
-impl<'a> Place<'a> {
-    fn of(frame: &'a str) -> Place<'a> {
-        let (name, at) = match frame
-            .strip_suffix(')')
-            .and_then(|rest| rest.rsplit_once(" ("))
-        {
-            Some((name, at)) if !name.is_empty() => (name, Some(at)),
-            _ => (frame, None),
-        };
-        let function = match name.rsplit_once("+0x") {
-            Some((function, offset)) if offset.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
-                function
-            }
-            _ => name,
-        };
-        let function = function.strip_suffix(" (inlined)").unwrap_or(function);
-        Place { function, at }
+/// The line, the module, or how the code was made.
+fn place_of(frame: &Frame) -> Option<&str> {
+    match frame.kind {
+        Kind::Made => Some("jit"),
+        _ => frame.place.as_deref(),
     }
+}
 
-    /// The name in a row of functions; `None` if it is not known what was mapped there.
-    fn name(&self) -> Option<String> {
-        match self.at {
-            Some(_) => Some(self.function.to_string()),
-            None if self.function.starts_with("0x") => None,
-            None => Some(format!("{} (no symbols)", self.function)),
-        }
-    }
+/// The file, by which functions with the same name are distinguished.
+fn file_of(frame: &Frame) -> Option<&str> {
+    let place = place_of(frame)?;
+    Some(place.rsplit_once(':').map_or(place, |(file, _)| file))
+}
 
-    /// The file, by which functions with the same name are distinguished.
-    fn file(&self) -> Option<&'a str> {
-        let at = self.at?;
-        Some(at.rsplit_once(':').map_or(at, |(file, _)| file))
-    }
-
-    fn to_frame(self) -> String {
-        match self.at {
-            Some(at) => format!("{} ({at})", self.function),
-            None => self.function.to_string(),
-        }
+/// The frame as it is listed: wherever in the function it was, and whether or not that was inlined.
+fn listed(frame: &Frame) -> Frame {
+    Frame {
+        kind: match frame.kind {
+            Kind::Inlined => Kind::Function,
+            kind => kind,
+        },
+        ..frame.without_offset()
     }
 }
 
@@ -96,34 +81,33 @@ impl Snapshot {
                 .or_insert_with(|| explainer.sampled_stack(place.stack));
             samples.total += count;
             samples.in_calls += if is_in_call { *count } else { 0 };
-            let frames = stack.frames.iter().map(|frame| Place::of(frame).to_frame());
             let comm = comms.get(&place.tid);
             let listed = SampledStack {
                 comm: comm.map_or_else(String::new, |thread| tables::comm(&thread.comm)),
                 syscall: call.clone(),
-                frames: frames.collect(),
+                frames: stack.frames.iter().map(listed).collect(),
                 samples: 0,
             };
             *stacks.entry(listed).or_default() += count;
             let Some(innermost) = stack.frames.first() else {
                 continue;
             };
-            let own = Place::of(stack.caller.as_ref().unwrap_or(innermost));
-            let Some(name) = own.name() else { continue };
-            let key = (name, own.file().map(String::from));
+            let own = stack.caller.as_ref().unwrap_or(innermost);
+            let Some(name) = name_of(own) else { continue };
+            let key = (name, file_of(own).map(String::from));
             let sum = functions.entry(key).or_default();
             sum.samples += count;
-            if let Some(at) = own.at {
-                *sum.places.entry(at.to_string()).or_default() += count;
+            if let Some(place) = place_of(own) {
+                *sum.places.entry(place.to_string()).or_default() += count;
             }
             if is_in_call {
                 sum.in_calls += count;
                 *sum.inside.entry(call).or_default() += count;
                 continue;
             }
-            let leaf = Place::of(innermost).function;
-            if leaf != own.function {
-                *sum.inside.entry(leaf.to_string()).or_default() += count;
+            let leaf = &innermost.function;
+            if *leaf != own.function {
+                *sum.inside.entry(leaf.clone()).or_default() += count;
             }
         }
         let functions = functions
@@ -167,55 +151,68 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::*;
 
     #[test]
     fn a_frame_without_its_offset_is_a_function_and_a_place() {
-        for (frame, function, at) in [
-            ("fill+0x1f (matrix.c:31)", "fill", Some("matrix.c:31")),
-            ("fill (inlined) (matrix.c:31)", "fill", Some("matrix.c:31")),
-            ("fill+0x1f (program)", "fill", Some("program")),
-            ("libz.so.1+0x4210", "libz.so.1", None),
+        for (frame, function, place, as_listed) in [
+            (
+                "fill+0x1f (matrix.c:31)",
+                "fill",
+                Some("matrix.c:31"),
+                "fill (matrix.c:31)",
+            ),
+            (
+                "fill (inlined) (matrix.c:31)",
+                "fill",
+                Some("matrix.c:31"),
+                "fill (matrix.c:31)",
+            ),
+            (
+                "fill+0x1f (program)",
+                "fill",
+                Some("program"),
+                "fill (program)",
+            ),
+            ("libz.so.1+0x4210", "libz.so.1", None, "libz.so.1"),
             (
                 "JS:^answer /app/server.js:2:23+0x3 (jit)",
                 "JS:^answer /app/server.js:2:23",
                 Some("jit"),
+                "JS:^answer /app/server.js:2:23 (jit)",
             ),
             (
                 "main.(*T).run+0x9 (main.go:7)",
                 "main.(*T).run",
                 Some("main.go:7"),
+                "main.(*T).run (main.go:7)",
             ),
             (
                 "operator+(A, B)+0x4 (a.cc:2)",
                 "operator+(A, B)",
                 Some("a.cc:2"),
+                "operator+(A, B) (a.cc:2)",
             ),
             (
                 "(further frames: 64 are kept)",
                 "(further frames: 64 are kept)",
                 None,
+                "(further frames: 64 are kept)",
             ),
         ] {
-            assert_eq!(Place::of(frame), Place { function, at }, "{frame}");
+            let frame = Frame::from(frame);
+            assert_eq!(
+                (frame.function.as_str(), place_of(&frame)),
+                (function, place)
+            );
+            assert_eq!(listed(&frame).to_string(), as_listed);
         }
-        assert_eq!(
-            Place::of("fill+0x1f (matrix.c:31)").to_frame(),
-            "fill (matrix.c:31)"
-        );
-        assert_eq!(
-            Place::of("fill+0x1f (matrix.c:31)").file(),
-            Some("matrix.c")
-        );
-        assert_eq!(Place::of("fill+0x1f (program)").file(), Some("program"));
-        assert_eq!(
-            Place::of("fill+0x1f (program)").name(),
-            Some("fill".to_string())
-        );
-        assert_eq!(
-            Place::of("gzip+0x4210").name(),
-            Some("gzip (no symbols)".to_string())
-        );
-        assert_eq!(Place::of("0x7f0ddec3c409").name(), None);
+        let file = |text: &str| file_of(&Frame::from(text)).map(String::from);
+        assert_eq!(file("fill+0x1f (matrix.c:31)").as_deref(), Some("matrix.c"));
+        assert_eq!(file("fill+0x1f (program)").as_deref(), Some("program"));
+        let name = |text: &str| name_of(&Frame::from(text));
+        assert_eq!(name("fill+0x1f (program)").as_deref(), Some("fill"));
+        assert_eq!(name("gzip+0x4210").as_deref(), Some("gzip (no symbols)"));
+        assert_eq!(name("0x7f0ddec3c409"), None);
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Snapshot;
 use crate::calls;
-use crate::explain::Explainer;
+use crate::explain::{Explainer, UNKNOWN};
+use crate::frame::Frame;
 use crate::report::Spin;
 use crate::resources::Resources;
 use crate::tables::{add, types};
@@ -17,7 +18,7 @@ const EVENT: &str = "__traceiter_contention_begin";
 impl Snapshot {
     /// The spins. Locks that look the same in the report are merged.
     pub(super) fn spins(&self, explainer: &Explainer, names: &Resources) -> Vec<Spin> {
-        let mut merged: BTreeMap<(String, String, Option<String>, String), Spin> = BTreeMap::new();
+        let mut merged: BTreeMap<(String, String, Option<String>, Frame), Spin> = BTreeMap::new();
         for (key, row) in self.spins.iter().filter(|(_, row)| row.count > 0) {
             let lock = names.describe(&row.resource, key.flags, &types::resource_row::default());
             let syscall = calls::name(key.call);
@@ -45,21 +46,23 @@ impl Snapshot {
     }
 
     /// The innermost function that belongs neither to the event nor to the lock's implementation.
-    fn taken_in(&self, explainer: &Explainer, stack: u64) -> String {
+    fn taken_in(&self, explainer: &Explainer, stack: u64) -> Frame {
         let stack = self.stacks.kernel.get(&stack);
         let frames = stack.map(|stack| explainer.kernel_frames(stack));
         let frames = frames.unwrap_or_default();
-        let begin = frames.iter().position(|frame| frame.starts_with(EVENT));
+        let begin = frames
+            .iter()
+            .position(|frame| frame.function.starts_with(EVENT));
         let below = frames[begin.map_or(0, |at| at + 1)..].iter();
-        let mut own = below.filter(|frame| !is_of_lock(frame));
+        let mut own = below.filter(|frame| !is_of_lock(&frame.function));
         own.next()
-            .map_or_else(|| "unknown".to_string(), Clone::clone)
+            .map_or_else(|| Frame::remark(UNKNOWN), Frame::clone)
     }
 }
 
 /// Whether the function belongs to a lock's implementation, or to the path that runs a probe, by
 /// the beginning of its name.
-fn is_of_lock(frame: &str) -> bool {
+fn is_of_lock(function: &str) -> bool {
     const BEGIN: [&str; 14] = [
         "bpf_",
         "__bpf_",
@@ -76,7 +79,7 @@ fn is_of_lock(frame: &str) -> bool {
         "rwsem_",
         "osq_lock",
     ];
-    let name = frame.split(['+', '.']).next().unwrap_or_default();
+    let name = function.split('.').next().unwrap_or_default();
     let is_lock = ["down_read", "down_write", "__down_read", "__down_write"];
     BEGIN.iter().any(|begin| name.starts_with(begin))
         || is_lock.iter().any(|lock| name.starts_with(lock))
@@ -98,14 +101,14 @@ mod tests {
             "rwsem_down_write_slowpath+0x4",
             "down_write+0x3",
         ] {
-            assert!(is_of_lock(frame), "{frame}");
+            assert!(is_of_lock(&Frame::from(frame).function), "{frame}");
         }
         for frame in [
             "pipe_write+0x4f",
             "futex_wake+0x1 (waitwake.c:7)",
             "lockref_get+0x1",
         ] {
-            assert!(!is_of_lock(frame), "{frame}");
+            assert!(!is_of_lock(&Frame::from(frame).function), "{frame}");
         }
     }
 }

@@ -10,6 +10,7 @@ use libbpf_rs::MapType;
 
 use super::finding::{Finding, NEEDS_ROOT};
 use crate::kernel;
+use crate::report::WakerKind;
 use crate::skeleton::DeboxSkelBuilder;
 
 /// The kernel's description of its own types (BTF), which any user may read.
@@ -217,7 +218,7 @@ pub(super) fn helpers(types: &KernelTypes) -> Finding {
 /// The probes find the preemption counter through the per-CPU variables in the kernel's types and
 /// through the run queue that a task points to. The result of the trial session takes precedence:
 /// its sleep was ended by a timer, in a hard interrupt.
-pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Finding {
+pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<WakerKind>) -> Finding {
     let need = "interrupts told from tasks";
     let lacks = |found: &str| {
         Finding::limits(need, found)
@@ -228,8 +229,10 @@ pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Fi
             )
     };
     match seen_waker {
-        Some("hardirq") => Finding::met(need, "the timer of the trial's sleep was seen as hardirq"),
-        Some("unknown") => lacks("the preemption counter cannot be found"),
+        Some(WakerKind::HardIrq) => {
+            Finding::met(need, "the timer of the trial's sleep was seen as hardirq")
+        }
+        Some(WakerKind::Unknown) => lacks("the preemption counter cannot be found"),
         Some(waker) => Finding::limits(
             need,
             format!("the timer of the trial's sleep was seen as {waker}"),

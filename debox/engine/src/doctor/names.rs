@@ -34,7 +34,7 @@ pub(super) fn examine() -> [Finding; 2] {
     }
     [
         Finding::met(functions, "/proc/kallsyms"),
-        line_finding(lines, frame.line),
+        line_finding(lines, frame.place),
     ]
 }
 

@@ -10,7 +10,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use super::finding::{Finding, Standing};
 use crate::kernel;
 use crate::options::{Detail, Options, Tap};
-use crate::report::Report;
+use crate::report::{Report, WakerKind};
 use crate::session::Session;
 use crate::skeleton::DeboxSkelBuilder;
 use crate::Outcome;
@@ -24,7 +24,7 @@ const VERBOSE: &str = "DEBOX_VERBOSE=1 debox doctor shows what the kernel said";
 
 /// The findings, and the kind of waker that the trial saw, if any. `may_try` has the reason if
 /// there is to be no trial.
-pub(super) fn examine(may_try: Result<(), &str>) -> (Vec<Finding>, Option<String>) {
+pub(super) fn examine(may_try: Result<(), &str>) -> (Vec<Finding>, Option<WakerKind>) {
     if let Err(not_tried) = may_try {
         let taps = ["kernel tap", "user tap"].map(|tap| Finding::unchecked(tap, not_tried));
         return (taps.to_vec(), None);
@@ -114,13 +114,13 @@ impl Trial {
     }
 
     /// What ended the trial's sleep.
-    fn waker(&self) -> Option<String> {
+    fn waker(&self) -> Option<WakerKind> {
         let sleep = self
             .report
             .sleeps
             .iter()
             .find(|sleep| sleep.syscall == "clock_nanosleep")?;
-        Some(sleep.wakers.first()?.kind.clone())
+        Some(sleep.wakers.first()?.kind)
     }
 }
 

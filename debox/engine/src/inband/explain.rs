@@ -120,16 +120,16 @@ fn explain_stack(record: &Record, sleep: &Sleep, frames: &[Frame]) -> Explanatio
     );
     let site = labelled.site;
     let (file, line) = site
-        .and_then(|site| site.line.as_deref())
+        .and_then(|site| site.place.as_deref())
         .map_or(("", 0), split_line);
     Explanation {
         label: labelled.label,
         class: labelled.class,
         function: site.map_or_else(|| "unknown".to_string(), |site| site.function.clone()),
-        offset: site.map_or(0, |site| site.offset),
+        offset: site.and_then(|site| site.offset).unwrap_or(0),
         file: file.to_string(),
         line,
-        frames: frames.iter().map(Frame::to_string).collect(),
+        frames: frames.to_vec(),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::frame::Frame;
 use crate::labels::Class;
 
 /// One sleep, explained.
@@ -19,8 +20,8 @@ pub struct Explanation {
     /// Source file and line of the site; empty and 0 where the kernel has no debug information.
     pub file: String,
     pub line: u32,
-    /// The whole kernel stack, innermost first, as `function+0xOFF`.
-    pub frames: Vec<String>,
+    /// The whole kernel stack, innermost first.
+    pub frames: Vec<Frame>,
 }
 
 impl Explanation {

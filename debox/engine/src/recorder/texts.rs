@@ -5,8 +5,9 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use crate::calls;
-use crate::collect::{certainty, doing};
+use crate::collect::{certainty, doing, waker_kind};
 use crate::explain::{Explained, Explainer};
+use crate::frame::fold;
 use crate::history::Text;
 use crate::options::Detail;
 use crate::session::Session;
@@ -88,12 +89,7 @@ impl Texts {
     }
 
     pub fn waker_kind(&mut self, kind: u32) -> Text {
-        self.text(match kind {
-            tables::WAKER_TASK => "task",
-            tables::WAKER_HARDIRQ => "hardirq",
-            tables::WAKER_SOFTIRQ => "softirq",
-            _ => "unknown",
-        })
+        self.text(waker_kind(kind).as_str())
     }
 
     pub fn cpu_owner(&mut self, kind: &str) -> Text {
@@ -101,7 +97,7 @@ impl Texts {
     }
 
     pub fn certainty(&mut self, of: u32) -> Text {
-        self.text(&certainty(of))
+        self.text(certainty(of).as_str())
     }
 
     /// What the owner was doing; if it was asleep, the label of its sleep.
@@ -162,7 +158,7 @@ impl Texts {
         Named {
             label: self.text(&explained.label),
             class: self.text(&explained.class),
-            site: self.text(&explained.site),
+            site: self.text(&explained.site.to_string()),
             stack: (!folded.is_empty()).then(|| self.text(&folded)),
         }
     }
@@ -193,7 +189,7 @@ impl Texts {
             let events = session.events();
             self.explainer(&events).user_stack(name)
         };
-        let caller = stack.caller.map(|caller| self.text(&caller));
+        let caller = stack.caller.map(|caller| self.text(&caller.to_string()));
         let folded = fold(&stack.frames, false);
         let whole = (!folded.is_empty()).then(|| self.text(&folded));
         // A stack that is missing may still arrive.
@@ -247,50 +243,4 @@ fn keep<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) {
         table.clear();
     }
     table.insert(key, value);
-}
-
-/// Formats frames, given innermost first, for flame graphs: outermost first, and without offsets if
-/// there is a function or line, so that equal places are equal frames.
-fn fold(frames: &[String], of_kernel: bool) -> String {
-    let mut folded = String::new();
-    for frame in frames.iter().rev() {
-        if !folded.is_empty() {
-            folded.push(';');
-        }
-        let (function, rest) = frame.split_once(" (").unwrap_or((frame, ""));
-        let function = match function.rsplit_once("+0x") {
-            Some((name, _)) if rest.contains(':') || (of_kernel && rest.is_empty()) => name,
-            _ => function,
-        };
-        folded.push_str(&function.replace(';', ":"));
-        if !rest.is_empty() {
-            folded.push_str(" (");
-            folded.push_str(&rest.replace(';', ":"));
-        }
-    }
-    folded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fold;
-
-    #[test]
-    fn stacks_are_folded_outermost_first() {
-        let frames = [
-            "read_block+0x52 (store.c:210)",
-            "help (inlined) (store.c:7)",
-            "main+0x10 (program)",
-            "stripped+0x4f",
-            "(further frames: 64 are kept)",
-        ]
-        .map(String::from);
-        assert_eq!(
-            fold(&frames, false),
-            "(further frames: 64 are kept);stripped+0x4f;main+0x10 (program);\
-             help (inlined) (store.c:7);read_block (store.c:210)"
-        );
-        let kernel = ["do_wait+0x4f", "__do_sys_wait4+0x1 (exit.c:7)"].map(String::from);
-        assert_eq!(fold(&kernel, true), "__do_sys_wait4 (exit.c:7);do_wait");
-    }
 }

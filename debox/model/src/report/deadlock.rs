@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::frame::Frame;
+
 /// A cycle of threads: each waits for what the next one holds, and the last for what the first one holds. All
 /// of these waits were observed at the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,9 +31,9 @@ pub struct DeadlockWait {
     pub name: Option<String>,
     pub has_timeout: bool,
     /// The innermost frame of the program's own code in the wait's stack.
-    pub caller: Option<String>,
+    pub caller: Option<Frame>,
     /// The user stack, innermost first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
 }
 
 impl DeadlockWait {
@@ -110,7 +112,7 @@ mod tests {
             comm: format!("thread{tid}"),
             lock: "mutex".into(),
             name: Some(name.into()),
-            caller: Some(format!("take_{name}+0x1 (locks.c:{tid})")),
+            caller: Some(format!("take_{name}+0x1 (locks.c:{tid})").into()),
             ..DeadlockWait::default()
         }
     }

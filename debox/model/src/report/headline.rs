@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    CallPart, CpuWait, Headline, InCall, InFlight, Report, Resource, ResourceShare, SampledPlace,
-    Samples, Share, ShortLived, Sleep, Syscall, Totals,
+    CallPart, CpuWait, CpuWaitKind, Headline, InCall, InFlight, Report, Resource, ResourceShare,
+    SampledPlace, Samples, Share, ShortLived, Sleep, Syscall, Totals,
 };
 use crate::rest::{For, Waits};
 
@@ -21,7 +21,6 @@ const GOES_ON: f64 = 0.5;
 /// A process is named if it had the CPU for at least this part of the time in which threads waited for one, and a
 /// resource if it was waited on for at least this part of the time of sleeps.
 const MUST_HAVE: f64 = 0.4;
-const QUOTA: &str = "quota";
 /// A call has most of the time if it has at least this part.
 const MOST: f64 = 0.5;
 /// Short-lived processes are reported if there are at least [`MANY`] that live no longer than [`SHORT_NS`] and
@@ -311,7 +310,7 @@ fn cpu_waits(waits: &[CpuWait], waited_ns: u64) -> (Vec<Share>, Option<String>) 
     let mut owners: BTreeMap<(bool, &str), (u64, BTreeSet<u32>)> = BTreeMap::new();
     let mut left_ns = waited_ns;
     for wait in waits {
-        if wait.kind == QUOTA {
+        if wait.kind == CpuWaitKind::Quota {
             let ns = wait.ns.min(left_ns);
             left_ns -= ns;
             let quota = quotas.entry((&wait.group, wait.quota_ns, wait.period_ns));

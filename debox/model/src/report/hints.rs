@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::frame::Frame;
+
 /// The most hints in a report.
 const MOST: usize = 3;
 
@@ -17,7 +19,7 @@ pub struct Sources<P> {
 /// A hint for each file of these callers that has no names for its functions, and for each Python whose own
 /// functions are not among them.
 pub fn of_callers<'a>(
-    callers: impl IntoIterator<Item = &'a str>,
+    callers: impl IntoIterator<Item = &'a Frame>,
     sources: &Sources<impl Fn(&str) -> Option<String>>,
 ) -> Vec<String> {
     let mut seen = BTreeSet::new();
@@ -32,18 +34,17 @@ pub fn of_callers<'a>(
     hints.take(MOST).collect()
 }
 
-/// The file of a caller that is known only by its offset in the file: `libx.so.1+0x12`.
-fn nameless(caller: &str) -> Option<&str> {
-    let (file, offset) = caller.rsplit_once("+0x")?;
-    let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_file = !file.is_empty() && !file.starts_with(['[', '(', '/']) && !file.contains(' ');
-    (is_number && is_file).then_some(file)
+/// The file of a caller that is known only by its offset in the file, not in other memory.
+fn nameless(caller: &Frame) -> Option<&str> {
+    let file = caller.nameless_in()?;
+    let is_file = !file.starts_with(['[', '(', '/']) && !file.contains(' ');
+    is_file.then_some(file)
 }
 
 /// The file of a caller that is a function of Python's interpreter.
-fn python(caller: &str) -> Option<&str> {
-    let file = match caller.rsplit_once(" (") {
-        Some((_, place)) => place.strip_suffix(')')?,
+fn python(caller: &Frame) -> Option<&str> {
+    let file = match &caller.place {
+        Some(place) => place,
         None => nameless(caller)?,
     };
     version_of_python(file).map(|_| file)
@@ -106,20 +107,21 @@ mod tests {
             "JS:^answer /app/server.js:2:23+0x333 (jit)",
             "[heap]+0x12",
             "0x7f0012",
-        ];
+        ]
+        .map(Frame::from);
         let package = |file: &str| file.starts_with("lib").then(|| "libsqlite3-0".to_string());
         let mut sources = Sources {
             package_of: package,
             has_debuginfod: false,
         };
-        let hints = of_callers(callers, &sources);
+        let hints = of_callers(&callers, &sources);
         assert_eq!(hints.len(), 2, "{hints:#?}");
         assert!(!hints.concat().contains("debuginfod"), "{hints:#?}");
         assert!(hints[0].starts_with("libsqlite3.so.0.8.6 has no function names"));
         assert!(hints[0].contains("libsqlite3-0-dbgsym"), "{}", hints[0]);
         assert!(hints[1].starts_with("worker has no function names: build it with -g"));
         sources.has_debuginfod = true;
-        let hints = of_callers(callers, &sources);
+        let hints = of_callers(&callers, &sources);
         assert!(hints.iter().all(|hint| hint.contains("debuginfod-find")));
     }
 
@@ -129,7 +131,7 @@ mod tests {
             package_of: |_: &str| None,
             has_debuginfod: true,
         };
-        let hint = |caller| of_callers([caller], &sources).pop();
+        let hint = |caller: &str| of_callers([&Frame::from(caller)], &sources).pop();
         for old in ["python3.11+0x1fe546", "_Py_read+0xbf (python3.11)"] {
             let hint = hint(old).unwrap();
             assert!(hint.starts_with("python3.11 cannot tell"), "{hint}");

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::frame::Frame;
+
 /// Samples of monitored threads, one for each period of each CPU's clock. They say how often, not how long.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Samples {
@@ -45,7 +47,7 @@ pub struct SampledStack {
     /// `(user)`: between calls.
     pub syscall: String,
     /// Innermost first. Places are functions and lines, without offsets; empty if the stack is unknown.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
     pub samples: u64,
 }
 
@@ -74,7 +76,7 @@ impl Samples {
             bytes += stack
                 .frames
                 .iter()
-                .map(|frame| frame.len() + 4)
+                .map(|frame| frame.to_string().len() + 4)
                 .sum::<usize>();
             bytes <= most_bytes
         };
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn stacks_for_which_there_is_no_room_are_counted() {
         let stack = |samples| SampledStack {
-            frames: vec!["x".repeat(96)],
+            frames: vec!["x".repeat(96).into()],
             samples,
             ..SampledStack::default()
         };

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Resource, SampledPlace};
+use crate::frame::Frame;
 
 /// Where the time went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ pub struct Share {
     /// Who held the resource most of the time; for waits for a CPU, who had the CPU.
     pub owner: Option<String>,
     /// The place in the program that most of it was called from.
-    pub caller: Option<String>,
+    pub caller: Option<Frame>,
     /// For CPU time: the function with the most samples; null if no function has a clear part of them, or there are no
     /// samples.
     #[serde(default)]

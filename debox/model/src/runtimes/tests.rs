@@ -1,6 +1,10 @@
 use super::*;
 
-fn of<'a>(rule: &'a Rule, frames: &'a [&'a str]) -> Wait<'a> {
+fn stack(texts: &[&str]) -> Vec<Frame> {
+    texts.iter().copied().map(Frame::from).collect()
+}
+
+fn of<'a>(rule: &'a Rule, frames: &'a [Frame]) -> Wait<'a> {
     Wait {
         call: rule.example_call.as_deref().unwrap_or("futex"),
         label: "futex",
@@ -14,7 +18,7 @@ fn of<'a>(rule: &'a Rule, frames: &'a [&'a str]) -> Wait<'a> {
 fn each_rule_explains_its_example_and_no_earlier_one_does() {
     let runtimes = Runtimes::builtin();
     for (index, rule) in runtimes.rules().iter().enumerate() {
-        let frames: Vec<&str> = rule.example.iter().map(String::as_str).collect();
+        let frames: Vec<Frame> = rule.example.iter().cloned().map(Frame::from).collect();
         assert!(!frames.is_empty(), "{}: {}", rule.runtime, rule.why);
         let found = runtimes.find(&of(rule, &frames));
         assert_eq!(found, Some(index), "{}: {}", rule.runtime, rule.why);
@@ -86,11 +90,12 @@ fn the_programs_own_waits_are_nobody_elses() {
     ];
     let runtimes = Runtimes::builtin();
     for (call, frames) in stacks {
+        let frames = stack(frames);
         for waker in [None, Some("server"), Some("VM Thread")] {
             let wait = Wait {
                 call,
                 label: "futex",
-                frames,
+                frames: &frames,
                 waker,
                 waker_is_new: false,
             };
@@ -111,12 +116,13 @@ fn stacks_without_names_have_no_runtime() {
         &["(further frames: the stack was lost)"],
     ];
     for frames in stacks {
-        assert!(!runtimes.are_parking(frames), "{frames:?}");
-        assert!(!runtimes.have_names(frames), "{frames:?}");
+        let frames = stack(frames);
+        assert!(!runtimes.are_parking(&frames), "{frames:?}");
+        assert!(!runtimes.have_names(&frames), "{frames:?}");
         let wait = Wait {
             call: "futex",
             label: "futex",
-            frames,
+            frames: &frames,
             waker: Some("VM Thread"),
             waker_is_new: true,
         };
@@ -127,8 +133,8 @@ fn stacks_without_names_have_no_runtime() {
 #[test]
 fn names_are_seen() {
     let runtimes = Runtimes::builtin();
-    assert!(runtimes.have_names(&["syscall+0x19 (syscall.S:38)", "main+0x1"]));
-    assert!(runtimes.have_names(&["server+0x19", "server+0x21", "main+0x1"]));
+    assert!(runtimes.have_names(&stack(&["syscall+0x19 (syscall.S:38)", "main+0x1"])));
+    assert!(runtimes.have_names(&stack(&["server+0x19", "server+0x21", "main+0x1"])));
 }
 
 #[test]
@@ -143,7 +149,7 @@ fn a_frame_is_cut_where_its_name_ends() {
             "(anonymous namespace)::wait+0x1",
             "(anonymous namespace)::wait",
         ),
-        ("operator+0x", "operator"),
+        ("operator+0x", "operator+0x"),
         ("+0x12", "+0x12"),
         ("libjvm.so+0xd0f2bc", "libjvm.so"),
         (
@@ -153,7 +159,7 @@ fn a_frame_is_cut_where_its_name_ends() {
         ("0x1234 (process 7 ended before it could be read)", "0x1234"),
         ("", ""),
     ] {
-        assert_eq!(function(frame), name);
+        assert_eq!(Frame::from(frame).function, name);
     }
 }
 
@@ -167,7 +173,7 @@ fn what_was_built_into_a_function_is_that_functions() {
         "run_worker (inlined) (pool.rs:671)",
         "<tokio::runtime::blocking::pool::Inner>::run (pool.rs:764)",
     ];
-    assert!(runtimes.are_parking(&parks));
+    assert!(runtimes.are_parking(&stack(&parks)));
     // A function with its whole name is the site, and so is one that nothing was inlined into.
     let own = [
         "server::Pool::run_worker (inlined) (pool.rs:671)",
@@ -176,7 +182,7 @@ fn what_was_built_into_a_function_is_that_functions() {
     for own in own {
         let mut waits = parks;
         waits[3] = own;
-        assert!(!runtimes.are_parking(&waits), "{own}");
+        assert!(!runtimes.are_parking(&stack(&waits)), "{own}");
     }
 }
 
@@ -187,13 +193,14 @@ fn a_stack_that_ends_within_the_wait_is_known_by_its_last_function() {
         "runtime.futex+0x23 (sys_linux_amd64.s:570)",
         "runtime.futexsleep+0x30 (os_linux.go:73)",
     ];
-    assert!(runtimes.are_parking(&go));
-    assert!(!runtimes.are_parking(&go[..1]));
-    assert!(!runtimes.are_parking(&["__lll_lock_wait+0x30", "pthread_mutex_lock+0x1"]));
+    assert!(runtimes.are_parking(&stack(&go)));
+    assert!(!runtimes.are_parking(&stack(&go[..1])));
+    let locks = ["__lll_lock_wait+0x30", "pthread_mutex_lock+0x1"];
+    assert!(!runtimes.are_parking(&stack(&locks)));
     assert!(!runtimes.are_parking(&[]));
     // A frame further out decides.
     let locked = [go[0], go[1], "runtime.lock2+0x18e (lock_futex.go:107)"];
-    assert!(!runtimes.are_parking(&locked));
+    assert!(!runtimes.are_parking(&stack(&locked)));
 }
 
 #[test]
@@ -245,7 +252,7 @@ fn own_rules_come_after_the_others() {
     let own = "runtime = 'mine'\n[[rule]]\nphase = 'parking'\nwhy = 'idle'\nsite = ['my_pool::*']";
     runtimes.add("own.toml", own).unwrap();
     let frames = ["syscall+0x19", "my_pool::wait+0x3 (pool.rs:3)", "main+0x1"];
-    assert!(runtimes.are_parking(&frames));
+    assert!(runtimes.are_parking(&stack(&frames)));
     assert_eq!(runtimes.rules().len(), before + 1);
     assert_eq!(runtimes.rules()[before].runtime, "mine");
 }
@@ -263,6 +270,7 @@ fn what_is_built_into_a_lock_is_part_of_it() {
         "uv__work_done (threadpool.c:317)",
         "uv__async_io (async.c:176)",
     ];
+    let frames = stack(&frames);
     let wait = Wait {
         call: "futex",
         label: "futex",
@@ -286,6 +294,7 @@ fn the_end_of_a_pool_joins_its_threads() {
         "tokio::runtime::blocking::pool::BlockingPool::shutdown (pool.rs:337)",
         "server::main (main.rs:181)",
     ];
+    let frames = stack(&frames);
     let wait = Wait {
         call: "futex",
         label: "futex",
@@ -315,7 +324,7 @@ fn the_engines_platform_is_asked_by_the_program() {
         let found = runtimes.find(&Wait {
             call: "futex",
             label: "futex",
-            frames,
+            frames: &stack(frames),
             waker: None,
             waker_is_new: false,
         });

@@ -17,7 +17,7 @@ fn sleep(label: &str, class: &str, call: &str, count: u64, blocked_ns: u64) -> S
 
 fn held(mut sleep: Sleep, by: &str) -> Sleep {
     sleep.owners.push(Owner {
-        certainty: "exact".to_string(),
+        certainty: Certainty::Exact,
         comm: Some(by.to_string()),
         count: sleep.count,
         blocked_ns: sleep.blocked_ns,
@@ -96,7 +96,7 @@ fn a_stop_outside_a_call_counts_once() {
 
 fn cpu_wait(kind: &str, comm: Option<&str>, pid: u32, ns: u64) -> CpuWait {
     CpuWait {
-        kind: kind.to_string(),
+        kind: CpuWaitKind::of(kind).expect("a kind"),
         comm: comm.map(str::to_string),
         pid: comm.map(|_| pid),
         group: (kind == "quota").then(|| "limited".to_string()),
@@ -210,7 +210,7 @@ fn locks_that_are_held_or_short_are_no_rest() {
 fn a_lock_among_many_waits_for_work_is_not_what_they_wait_for() {
     let mut mixed = sleep("futex", "lock", "futex", 8, 8 * S);
     mixed.owners.push(Owner {
-        certainty: "exact".to_string(),
+        certainty: Certainty::Exact,
         comm: Some("holder".to_string()),
         count: 1,
         blocked_ns: S / 1000,
