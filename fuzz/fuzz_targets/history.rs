@@ -30,6 +30,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Format::Pprof,
         Format::Folded,
         Format::Ndjson,
+        Format::Text,
+        Format::Csv,
     ] {
         let options = Options {
             format,

@@ -41,8 +41,11 @@ fn options(arguments: &Export) -> Result<Options> {
         Some(ExportFormat::Pprof) => Format::Pprof,
         Some(ExportFormat::Folded) => Format::Folded,
         Some(ExportFormat::Ndjson) => Format::Ndjson,
-        None => by_name(arguments.output.file_name().unwrap_or_default())
-            .context("which format? name one with --format perfetto, pprof, folded or ndjson")?,
+        Some(ExportFormat::Text) => Format::Text,
+        Some(ExportFormat::Csv) => Format::Csv,
+        None => by_name(arguments.output.file_name().unwrap_or_default()).context(
+            "which format? name one with --format perfetto, pprof, folded, ndjson, text or csv",
+        )?,
     };
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (from_ns, to_ns) = (arguments.from.map(ns), arguments.to.map(ns));
@@ -77,6 +80,8 @@ fn by_name(name: &OsStr) -> Option<Format> {
         (Format::Pprof, &[".pb.gz", ".pprof"]),
         (Format::Folded, &[".folded", ".collapsed"]),
         (Format::Ndjson, &[".ndjson", ".jsonl"]),
+        (Format::Text, &[".txt"]),
+        (Format::Csv, &[".csv"]),
     ];
     let found = ends
         .iter()
@@ -90,7 +95,7 @@ fn to_standard_output(history: &History, options: &Options) -> Result<Summary> {
     }
     let mut out = StandardOutput::open(match options.format {
         Format::Perfetto | Format::Pprof => Allowed::Anything,
-        Format::Folded => Allowed::Text,
+        Format::Folded | Format::Text | Format::Csv => Allowed::Text,
         Format::Ndjson => Allowed::Json,
     });
     let summary = with_progress(history, options, &mut out)?;
@@ -202,6 +207,7 @@ mod tests {
             ("A.PB.GZ", Some(Format::Pprof)),
             ("x.folded", Some(Format::Folded)),
             ("x.jsonl", Some(Format::Ndjson)),
+            ("reads.csv", Some(Format::Csv)),
             ("-", None),
             ("x.gz", None),
             ("", None),

@@ -1,6 +1,8 @@
 //! `debox report`: shows what a recording contains.
 
+mod requests;
 mod slowest;
+mod statistics;
 mod tables;
 mod user_level;
 
@@ -31,6 +33,9 @@ pub fn report(arguments: Report) -> Result<u8> {
         .map(|path| History::open(&[path]));
     let base = base.transpose()?;
     refuse_inputs(&arguments, &history, base.as_ref())?;
+    if arguments.requests {
+        return requests::report(&history, &arguments);
+    }
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
         // Checked before any long work.
         anyhow::bail!("--html cannot draw a page: {why}");
@@ -62,7 +67,10 @@ pub fn report(arguments: Report) -> Result<u8> {
             width: terminal_width(1),
             all: arguments.all,
         };
-        kit_console::print(allowed, |out| tables::print(out, report, &options))?;
+        kit_console::print(allowed, |out| match arguments.calls {
+            true => statistics::statistics(out, report, &options),
+            false => tables::print(out, report, &options),
+        })?;
     }
     Ok(0)
 }

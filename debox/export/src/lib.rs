@@ -1,5 +1,5 @@
 //! Histories of system calls in the formats of other tools: Perfetto, pprof, folded stacks, lines of
-//! JSON.
+//! JSON, of text, of values.
 //!
 //! `debox/docs/export.md` describes each format. All exporters read the records once, in order. Their
 //! memory depends on the number of threads and distinct texts, not on the number of records.
@@ -8,6 +8,7 @@
 mod exporter;
 mod folded;
 mod frames;
+mod lines;
 mod ndjson;
 mod options;
 mod parts;
@@ -65,6 +66,8 @@ pub fn export(
             Box::new(folded::Folded::new(options.weight, samples, &mut counted))
         }
         Format::Ndjson => Box::new(ndjson::Lines::new(history, &mut counted)),
+        Format::Text => Box::new(lines::Text::new(history, &mut counted)),
+        Format::Csv => Box::new(lines::Values::new(history, &mut counted)?),
     };
     let (mut rows, mut seen) = (history.calls_within(span.from..span.to), 0);
     while let Some(row) = rows.next() {

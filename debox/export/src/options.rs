@@ -14,6 +14,10 @@ pub enum Format {
     Folded,
     /// A line of JSON for each call.
     Ndjson,
+    /// A line for each call, to be read.
+    Text,
+    /// A line of values for each call, separated by commas.
+    Csv,
 }
 
 impl Format {

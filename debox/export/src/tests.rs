@@ -94,6 +94,15 @@ proptest! {
         }
     }
 
+    /// Whatever the names and callers are.
+    #[test]
+    fn lines_are_of_one_call_each(calls in prop::collection::vec(wild_call(), 0..40)) {
+        let (bytes, _) = export_of(&calls, &options(Format::Text, Weight::Blocked)).unwrap();
+        prop_assert_eq!(std::str::from_utf8(&bytes).unwrap().lines().count(), calls.len());
+        let (bytes, _) = export_of(&calls, &options(Format::Csv, Weight::Blocked)).unwrap();
+        prop_assert_eq!(std::str::from_utf8(&bytes).unwrap().lines().count(), calls.len() + 1);
+    }
+
     /// Consecutive spans have all calls, each once.
     #[test]
     fn spans_divide_a_history(calls in calls(), at in 0u64..8_000_000) {
@@ -131,7 +140,8 @@ proptest! {
         bytes[place] = to;
         std::fs::write(&path, bytes).unwrap();
         let Ok(history) = debox_history::History::open(&[&path]) else { return Ok(()) };
-        for format in [Format::Perfetto, Format::Pprof, Format::Folded, Format::Ndjson] {
+        let formats = [Format::Perfetto, Format::Pprof, Format::Folded, Format::Ndjson, Format::Text, Format::Csv];
+        for format in formats {
             if let Err(error) = exported(&history, &options(format, Weight::Blocked)) {
                 let text = format!("{error:#}");
                 prop_assert!(!text.is_empty());

@@ -9,7 +9,10 @@ const BUCKETS: usize = ((64 - FINE + 1) << FINE) as usize;
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
+    min: u64,
     max: u64,
+    sum: u128,
+    squares: u128,
 }
 
 impl Default for Histogram {
@@ -17,7 +20,10 @@ impl Default for Histogram {
         Histogram {
             counts: vec![0; BUCKETS],
             total: 0,
+            min: u64::MAX,
             max: 0,
+            sum: 0,
+            squares: 0,
         }
     }
 }
@@ -46,7 +52,11 @@ impl Histogram {
     pub fn add(&mut self, value: u64) {
         self.counts[bucket(value)] += 1;
         self.total += 1;
+        self.min = self.min.min(value);
         self.max = self.max.max(value);
+        let value = u128::from(value);
+        self.sum += value;
+        self.squares = self.squares.saturating_add(value * value);
     }
 
     pub fn merge(&mut self, other: &Histogram) {
@@ -54,11 +64,37 @@ impl Histogram {
             *ours += theirs;
         }
         self.total += other.total;
+        self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
+        self.sum += other.sum;
+        self.squares = self.squares.saturating_add(other.squares);
+    }
+
+    /// 0 without values, as are the figures below.
+    pub fn min(&self) -> u64 {
+        self.min.min(self.max)
     }
 
     pub fn max(&self) -> u64 {
         self.max
+    }
+
+    /// The sum of all values.
+    pub fn sum(&self) -> u64 {
+        u64::try_from(self.sum).unwrap_or(u64::MAX)
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.total.max(1) as f64
+    }
+
+    /// The standard deviation.
+    pub fn deviation(&self) -> f64 {
+        // In integers, as both terms are large and may be nearly equal.
+        let count = u128::from(self.total.max(1));
+        let spread =
+            (self.squares.saturating_mul(count)).saturating_sub(self.sum.saturating_mul(self.sum));
+        (spread as f64).sqrt() / count as f64
     }
 
     /// The smallest value that is not exceeded by `part` of all values; 0 without values.
@@ -99,6 +135,22 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mean_and_deviation_are_exact() {
+        let mut one = Histogram::default();
+        assert_eq!((one.min(), one.mean(), one.deviation()), (0, 0.0, 0.0));
+        let mut other = Histogram::default();
+        let far = 1_000_000_000_000;
+        [2, 4, 4, 4].map(|value| one.add(far + value));
+        [5, 5, 7, 9].map(|value| other.add(far + value));
+        one.merge(&other);
+        assert_eq!(
+            (one.min(), one.max(), one.sum()),
+            (far + 2, far + 9, 8 * far + 40)
+        );
+        assert_eq!((one.mean(), one.deviation()), ((far + 5) as f64, 2.0));
+    }
     use proptest::prelude::*;
 
     #[test]

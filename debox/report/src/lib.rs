@@ -2,7 +2,8 @@
 //!
 //! [`analyze`] reads the rows once ([`scan`](mod@scan)), in bounded memory, and makes a [`Report`]:
 //! findings in sentences, and the figures that support them. [`page`](mod@page) draws it as one HTML
-//! page that needs no network. `debox/docs/report.md` is the user documentation.
+//! page that needs no network. [`requests`](mod@requests) finds what a server does for a request.
+//! `debox/docs/report.md` is the user documentation.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod aggregate;
@@ -21,6 +22,7 @@ mod names;
 pub mod page;
 mod parts;
 mod report;
+pub mod requests;
 mod rest;
 mod resting;
 mod scan;

@@ -111,6 +111,12 @@ pub struct Call {
     pub budget: Budget,
     /// Part of the blocked time in which threads waited for work, which is not in `idle_ns`.
     pub resting_ns: u64,
+    /// Of the calls that have returned, as are the next three.
+    pub total_ns: u64,
+    pub min_ns: u64,
+    pub mean_ns: u64,
+    /// The standard deviation.
+    pub deviation_ns: u64,
     pub median_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use debox::predicate::Predicate;
 use debox::{Detail, Options, Trigger};
+use debox_report::requests::Rule;
 use kit_units::{parse_duration, parse_size};
 
 use super::measure::{parse_predicate, parse_trigger};
@@ -132,9 +133,28 @@ pub struct Report {
     /// Compare with another recording: what differs, and which differences the data do not show
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
+    /// Show the statistics of each call alone: count, total, shortest, mean, longest, deviation, quantiles
+    #[arg(long, conflicts_with_all = ["html", "against"])]
+    pub calls: bool,
+    /// Show what a server did for its requests, in phases; with --json as JSON (debox/schema/requests-1.json)
+    #[arg(long, conflicts_with_all = ["html", "against", "calls"])]
+    pub requests: bool,
+    /// With --requests: calls that match PREDICATE are a phase of their own, such as 'log: syscall == write && arg0 == 5'
+    #[arg(long, value_name = "NAME: PREDICATE", value_parser = parse_phase, requires = "requests")]
+    pub phase: Vec<Rule>,
     /// Show all rows of each table
     #[arg(long)]
     pub all: bool,
+}
+
+fn parse_phase(text: &str) -> Result<Rule, String> {
+    let (phase, predicate) = text
+        .split_once(':')
+        .ok_or("a phase is NAME: PREDICATE, as in 'log: syscall == write && arg0 == 5'")?;
+    Ok(Rule {
+        phase: phase.trim().to_string(),
+        predicate: parse_predicate(predicate.trim())?,
+    })
 }
 
 #[derive(Args)]
@@ -153,7 +173,7 @@ pub struct Export {
     /// Files that `debox record` wrote, or directories of them
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Output format [default: by the output's extension: .pftrace, .pb.gz, .folded, .ndjson]
+    /// Output format [default: by the output's extension: .pftrace, .pb.gz, .folded, .ndjson, .txt, .csv]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<ExportFormat>,
     /// Output file; - is standard output
@@ -183,6 +203,10 @@ pub enum ExportFormat {
     Folded,
     /// One line of JSON per call
     Ndjson,
+    /// One line of text per call, in the order of time: arguments, result, duration, what it waited for
+    Text,
+    /// One line of values per call: the raw series with its arguments, for a spreadsheet or a plot
+    Csv,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
