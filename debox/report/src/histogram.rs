@@ -142,8 +142,8 @@ mod tests {
         assert_eq!((one.min(), one.mean(), one.deviation()), (0, 0.0, 0.0));
         let mut other = Histogram::default();
         let far = 1_000_000_000_000;
-        [2, 4, 4, 4].map(|value| one.add(far + value));
-        [5, 5, 7, 9].map(|value| other.add(far + value));
+        [2, 4, 4, 4].iter().for_each(|value| one.add(far + value));
+        [5, 5, 7, 9].iter().for_each(|value| other.add(far + value));
         one.merge(&other);
         assert_eq!(
             (one.min(), one.max(), one.sum()),

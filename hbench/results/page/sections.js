@@ -88,7 +88,7 @@ function choose(name) {
 }
 
 // Where a part is a benchmark, its name leads to it.
-const named = (name) => entries.has(name) ? make("a", { href: "#evidence", onclick: () => choose(name) }, name) : name;
+const linked = (name) => entries.has(name) ? make("a", { href: "#evidence", onclick: () => choose(name) }, name) : name;
 
 function samples(place, width) {
   const entry = entries.get(chosen);
@@ -118,7 +118,7 @@ function evidence(entry) {
       (entry.bytes_per_second ? `, ${rate(entry.bytes_per_second)}.` : ".")),
     remarks.length ? make("ul", { class: "caveats" }, remarks.map((one) => make("li", {}, one))) : null,
     explained ? parts(entry, explained) : make("p", {}, "No other benchmarks explain it."),
-    users.length ? make("p", {}, "It is a part of ", users.map((other, at) => [at ? ", " : "", named(other.benchmark)]), ".") : null,
+    users.length ? make("p", {}, "It is a part of ", users.map((other, at) => [at ? ", " : "", linked(other.benchmark)]), ".") : null,
     ...(entry.decomposition ? decomposed(entry.decomposition) : [make("p", { class: "quiet" },
       "There is no decomposition by DeBox's records here: ", make("code", {}, `hbench decompose ${entry.benchmark} -o FILE`),
       " makes one, and ", make("code", {}, "--records FILE"), " shows it.")]),
@@ -126,7 +126,7 @@ function evidence(entry) {
 }
 
 function parts(entry, explained) {
-  const rows = explained.parts.map((part) => ({ name: named(part.benchmark), ns: part.ns, how: part.how }));
+  const rows = explained.parts.map((part) => ({ name: linked(part.benchmark), ns: part.ns, how: part.how }));
   rows.push({ name: "residual", ns: explained.residual_ns, how: explained.residual });
   rows.push({ name: "measured", ns: explained.measured_ns, how: "" });
   return table([["part", (row) => row.name], ["time", (row) => precise(row.ns), "n"],
@@ -204,7 +204,7 @@ function details() {
 function all() {
   section("figures", "All benchmarks", "Times are of one operation; +/- is half of the 95 % interval.",
     table([
-      ["benchmark", (entry) => named(entry.benchmark)], ["time", (entry) => precise(entry.operation_ns), "n"],
+      ["benchmark", (entry) => linked(entry.benchmark)], ["time", (entry) => precise(entry.operation_ns), "n"],
       ["+/-", (entry) => half(entry), "n"], ["rate", (entry) => entry.bytes_per_second ? rate(entry.bytes_per_second) : "", "n"],
       ["from parts", (entry) => entry.explained ? precise(entry.explained.predicted_ns) : "", "n"],
       ["residual", (entry) => entry.explained ? percent(share(entry)) : "", "n"], ["operation", (entry) => entry.operation, "long"],
