@@ -59,13 +59,17 @@ static int cut(struct flash_request *request, int why)
 static bool waits(struct flash_request *request, short event)
 {
 	struct pollfd ready = { .fd = request->client, .events = event };
-	uint32_t patience = request->order.head.patience_ms;
+	int64_t until = now_ms() + request->order.head.patience_ms;
 	int done;
 
-	do
-		done = poll(&ready, 1, patience > INT32_MAX ? INT32_MAX : (int)patience);
-	while (done < 0 && errno == EINTR);
-	return done > 0;
+	while ((done = poll(&ready, 1, PROGRESS_MS)) <= 0) {
+		if ((done < 0 && errno != EINTR) || now_ms() >= until)
+			return false;
+		// It is the client that is slow, not this process.
+		if (!done)
+			flash_progress(request);
+	}
+	return true;
 }
 
 // True: the call is to be made again.
@@ -75,8 +79,10 @@ static bool again(struct flash_request *request, short event)
 		return true;
 	if (errno != EAGAIN && errno != EWOULDBLOCK)
 		return false;
+	if (waits(request, event))
+		return true;
 	errno = ETIMEDOUT;
-	return waits(request, event);
+	return false;
 }
 
 static int send_all(struct flash_request *request, struct iovec *parts, int count, int flags)

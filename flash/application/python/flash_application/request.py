@@ -194,9 +194,13 @@ class Request:
     def _wait(self, event):
         poll = select.poll()
         poll.register(self._client, event)
-        if not poll.poll(self._patience * 1000):
-            self._is_cut = True
-            raise ClientGone("the client takes or sends nothing any more")
+        until = time.monotonic() + self._patience
+        while not poll.poll(_PROGRESS_S * 1000):
+            if time.monotonic() >= until:
+                self._is_cut = True
+                raise ClientGone("the client takes or sends nothing any more")
+            # It is the client that is slow, not this process.
+            self.progress()
 
     def _tell(self):
         if time.monotonic() - self._said_at > _PROGRESS_S:
