@@ -53,7 +53,8 @@ struct {
 	__type(value, __u8);
 } users SEC(".maps");
 
-/* All groups of a task, of every hierarchy, are in one set, shared by the tasks in the same ones. */
+/* All groups of a task, of every hierarchy, are in one set, shared by the tasks in the same ones.
+ */
 struct task_struct___in_groups {
 	void *cgroups;
 } CORE;

@@ -155,9 +155,13 @@ static __noinline int add_cpu_row(void)
 		add_to_call();
 	if (!want_report)
 		return 0;
+	if (want_live) { /* sums by process; those that are not read for long are forgotten */
+		wait->key.call = 0;
+		wait->key.part = 0;
+	}
 	row = bpf_map_lookup_elem(&cpu_rows, &wait->key);
-	if (!row && cpu_rows_used >= OWN_ROWS_MAX && wait->key.kind != CPU_OWNER_QUOTA &&
-	    wait->key.kind != CPU_OWNER_STOLEN) {
+	if (!row && !want_live && cpu_rows_used >= OWN_ROWS_MAX &&
+	    wait->key.kind != CPU_OWNER_QUOTA && wait->key.kind != CPU_OWNER_STOLEN) {
 		wait->key.kind = CPU_OWNER_MANY;
 		wait->key.tgid = 0;
 		wait->key.group = 0;

@@ -293,6 +293,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 	}
 	/* If the thread was not the leader, it has taken the leader's place and id. */
 	number_thread(thread, task);
+	if (want_live)
+		copy_comm(thread->comm, task);
 	thread->flags &= ~THREAD_BEGINNING;
 	send_title(thread, TITLE_OF_PROGRAM);
 	slot = slot_of(thread, thread->index);

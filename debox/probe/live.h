@@ -18,6 +18,7 @@ struct live_key {
 	__u32 tid, tgid;
 	__u32 owner, certainty;
 	struct resource resource;
+	__u32 events_at, reserved; /* of a wait for events: the epoll descriptor, + 1 */
 };
 
 struct live_row {
@@ -55,13 +56,13 @@ static __always_inline void note_longest(struct live_row *row, struct thread *th
 }
 
 static __always_inline void add_to_live(void *table, struct live_key *key, struct thread *thread,
-					struct wait *wait)
+					struct task_struct *task, struct wait *wait)
 {
 	struct live_row *row = bpf_map_lookup_elem(table, key);
 	struct live_row fresh = {};
 
 	if (!row) {
-		__builtin_memcpy(fresh.comm, thread->comm, sizeof(fresh.comm));
+		copy_comm(fresh.comm, task);
 		bpf_map_update_elem(table, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(table, key);
 	}
@@ -77,7 +78,8 @@ static __always_inline void add_to_live(void *table, struct live_key *key, struc
 }
 
 /* Adds the sleep that has just ended. `wait` is 0 if its beginning was not seen. */
-static __noinline int add_live(struct thread *thread, struct wait *wait, __u64 stack)
+static __noinline int add_live(struct thread *thread, struct task_struct *task, struct wait *wait,
+			       __u64 stack)
 {
 	struct live_key key = {
 		.stack = stack,
@@ -86,16 +88,22 @@ static __noinline int add_live(struct thread *thread, struct wait *wait, __u64 s
 		.tid = thread->tid,
 		.tgid = thread->tgid,
 	};
+	struct pt_regs *regs;
 
+	if (is_epoll_wait(plain_call(thread))) {
+		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		if (regs)
+			key.events_at = (__u32)regs->di + 1;
+	}
 	if (wait) {
 		key.owner = wait->owner.tid;
 		key.certainty = wait->owner.certainty;
 		key.resource = wait->resource;
 	}
 	if (*(volatile __u32 *)&live_turn & 1)
-		add_to_live(&live_odd, &key, thread, wait);
+		add_to_live(&live_odd, &key, thread, task, wait);
 	else
-		add_to_live(&live_even, &key, thread, wait);
+		add_to_live(&live_even, &key, thread, task, wait);
 	return 0;
 }
 

@@ -180,7 +180,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	if (want_history)
 		keep_sleep(thread, wait, stack, waiters_exit);
 	if (want_live)
-		add_live(thread, wait, stack);
+		add_live(thread, task, wait, stack);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;

@@ -6,6 +6,7 @@
 //! itself.
 
 mod access;
+mod arrivals;
 mod broker;
 mod calltree;
 mod features;
@@ -96,6 +97,7 @@ pub fn examine() -> Vec<Finding> {
     findings.push(machine::clock());
     findings.push(machine::steal());
     findings.push(others);
+    findings.push(arrivals::examine());
     findings.push(calltree::examine(&bpf));
     findings.push(sampling::examine());
     findings.push(unused::kprobes());

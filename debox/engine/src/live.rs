@@ -22,7 +22,7 @@ use crate::collect::cpu_owner_kind;
 use crate::history::Text;
 use crate::options::{Detail, Options};
 use crate::recorder::texts::Texts;
-use crate::report::{CpuWaitKind, Process};
+use crate::report::CpuWaitKind;
 use crate::session::Session;
 use crate::tables;
 use open_waits::OpenWaits;
@@ -120,11 +120,6 @@ impl Live {
         self.session.poll(timeout)
     }
 
-    /// The processes' names from their command lines.
-    pub fn processes(&self) -> Vec<Process> {
-        self.session.processes()
-    }
-
     /// What has happened since the last look.
     pub fn look(&mut self) -> Result<Look> {
         let began = Instant::now();
@@ -170,7 +165,9 @@ impl Live {
         }
         let mut held = Vec::new();
         for (who, (ns, comm)) in &sums {
-            let more = ns.saturating_sub(self.cpu_ns.get(who).copied().unwrap_or(0));
+            let before = self.cpu_ns.get(who).copied().unwrap_or(0);
+            // A sum that was forgotten begins again.
+            let more = if *ns < before { *ns } else { ns - before };
             if more > 0 {
                 held.push(self.held(*who, comm, more));
             }

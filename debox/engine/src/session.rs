@@ -277,7 +277,7 @@ impl Session {
 
     fn look_at_titles(&mut self) {
         let mut events = self.events.borrow_mut();
-        if events.forwarded.is_none() {
+        if events.forwarded.is_none() && !self.options.live {
             events.titles.look();
         }
     }

@@ -11,6 +11,7 @@ mod process;
 mod rules;
 mod spared;
 
+pub(crate) use arrivals::try_arrivals;
 pub use containers::container_of;
 pub use members::{Joined, Members};
 pub use places::place_of;

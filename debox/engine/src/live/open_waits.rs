@@ -25,6 +25,7 @@ struct Open {
     shown_ns: u64,
     is_ownable: bool,
     call: u32,
+    first_arg: Option<u64>,
     about: Circumstances,
 }
 
@@ -131,6 +132,15 @@ impl OpenWaits {
     }
 }
 
+fn is_wait_for_events(call: u32) -> bool {
+    let calls = [
+        libc::SYS_epoll_wait,
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+    ];
+    calls.contains(&libc::c_long::from(call))
+}
+
 /// When the wait of a thread that is asleep began.
 fn began(thread: &types::thread) -> u64 {
     match thread.has_parts {
@@ -159,6 +169,7 @@ fn open_wait(
         shown_ns: 0,
         is_ownable: wait.ownable != 0,
         call: thread.call,
+        first_arg: args.map(|args| args[0]),
         about: circumstances(texts, session, (place, named), wait.resource, &wait.owner),
     })
 }
@@ -186,6 +197,12 @@ fn shown(
         is_ownable: open.is_ownable,
         holder: about.holder.clone(),
         waker: None,
+        events_fd: open
+            .first_arg
+            .and_then(|fd| match is_wait_for_events(thread.call) {
+                true => u32::try_from(fd).ok(),
+                false => None,
+            }),
         count: 0,
         blocked_ns: shown_ns,
         max_ns: lasts_ns,

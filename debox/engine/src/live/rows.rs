@@ -30,6 +30,8 @@ pub struct LiveWait {
     pub holder: Option<Holder>,
     /// What ended the longest of them.
     pub waker: Option<Waker>,
+    /// Of waits for events: the epoll descriptor.
+    pub events_fd: Option<u32>,
     /// How many have ended.
     pub count: u64,
     /// Their time. Of a wait that has not ended, the part since the last look.
@@ -130,6 +132,7 @@ pub(super) fn wait(
             tid: is_task.then_some(row.waker_tid),
             comm: is_task.then(|| texts.comm(&row.waker_comm)),
         }),
+        events_fd: key.events_at.checked_sub(1),
         count: row.count,
         blocked_ns: row.blocked_ns,
         max_ns: row.max_ns,

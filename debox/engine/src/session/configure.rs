@@ -139,6 +139,7 @@ fn configure_live(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     maps.kernel_stacks.set_type(libbpf_rs::MapType::LruHash)?;
     maps.resource_rows.set_type(libbpf_rs::MapType::LruHash)?;
     maps.announced.set_type(libbpf_rs::MapType::LruHash)?;
+    maps.cpu_rows.set_type(libbpf_rs::MapType::LruHash)?;
     Ok(())
 }
 

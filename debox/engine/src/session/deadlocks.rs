@@ -38,7 +38,8 @@ impl Session {
 
     /// Looks for threads that wait for each other, if a look is due.
     pub(super) fn watch_for_deadlocks(&mut self) -> Result<()> {
-        if !self.watch.is_due() || !self.looks_into_processes() {
+        // A live view shows who waits for whom itself.
+        if self.options.live || !self.watch.is_due() || !self.looks_into_processes() {
             return Ok(());
         }
         let sleepers = self.sleepers(may_wait)?;

@@ -71,21 +71,27 @@ impl Session {
         let mut enrolled = BTreeSet::new();
         let with_children = !self.options.one_process;
         let mut failure = None;
-        for pid in tree::processes(pids, with_children) {
+        tree::enrol_all(pids, with_children, |pid| {
             if is_spared(pid) {
-                continue;
+                return Ok(0);
             }
             match self.enrol_threads(pid, false) {
-                Ok(0) => {}
-                Ok(_) => {
-                    enrolled.insert(pid);
-                    let titles = &mut self.events.borrow_mut().titles;
-                    titles.add_running(pid, monotonic_ns());
+                Ok(new) => {
+                    if new > 0 && enrolled.insert(pid) {
+                        let titles = &mut self.events.borrow_mut().titles;
+                        titles.add_running(pid, monotonic_ns());
+                    }
+                    Ok(new)
                 }
                 // It has ended, or no process can be enrolled.
-                Err(error) => failure = kernel::require_process(pid).is_ok().then_some(error),
+                Err(error) => {
+                    if kernel::require_process(pid).is_ok() {
+                        failure = Some(error);
+                    }
+                    Ok(0)
+                }
             }
-        }
+        })?;
         match failure {
             Some(error) if enrolled.is_empty() => Err(error),
             _ => Ok(enrolled.into_iter().collect()),

@@ -68,6 +68,12 @@ impl Session {
 
     /// Who has had the CPUs that threads waited for, since the beginning.
     pub(crate) fn cpu_owners(&self) -> Result<Vec<(types::cpu_key, types::cpu_row)>> {
-        super::snapshot::entries(&self.skel.maps.cpu_rows)
+        let rows = &self.skel.maps.cpu_rows;
+        let entries = rows
+            .lookup_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY)
+            .context("cannot read who had the CPUs")?;
+        let read = entries
+            .filter_map(|(key, row)| Some((tables::read_value(&key)?, tables::read_value(&row)?)));
+        Ok(read.collect())
     }
 }

@@ -278,7 +278,7 @@ pub(crate) fn frames_in_flight(task: &types::in_flight) -> Vec<u64> {
 }
 
 /// All entries of a hash map. An entry that is deleted while the map is read is left out.
-pub(super) fn entries<K: Copy, V: Copy>(map: &impl MapCore) -> Result<Vec<(K, V)>> {
+fn entries<K: Copy, V: Copy>(map: &impl MapCore) -> Result<Vec<(K, V)>> {
     let mut entries = Vec::new();
     for key in map.keys() {
         let Some(value) = map.lookup(&key, MapFlags::ANY)? else {

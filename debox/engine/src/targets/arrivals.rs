@@ -5,14 +5,28 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
 
+use super::groups::Group;
 use super::rules::Rule;
 use crate::kernel;
 use crate::skeleton_arrivals::{types, ArrivalsSkel, ArrivalsSkelBuilder};
 use crate::tables;
+
+/// The most names, and the most users (`NAMES_MAX` of debox/probe/arrivals.bpf.c).
+const NAMES_MAX: usize = 64;
+
+/// Loads and attaches all of the programs, and removes them.
+pub(crate) fn try_arrivals() -> Result<()> {
+    let everything = [
+        Rule::Comm("debox-doctor".to_string()),
+        Rule::User(u32::MAX),
+        Rule::Group(Group::default()),
+    ];
+    Arrivals::open(&everything).map(drop)
+}
 
 /// A process that may be a member, and when that was noticed.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +63,9 @@ impl Arrivals {
             .context("cannot open the probes of arrivals")?;
         let names: Vec<&String> = rules.iter().filter_map(comm).collect();
         let users: Vec<u32> = rules.iter().filter_map(user).collect();
+        if names.len().max(users.len()) > NAMES_MAX {
+            bail!("events tell of at most {NAMES_MAX} names and users");
+        }
         let moves = rules.iter().any(|rule| matches!(rule, Rule::Group(_)));
         let settings = open.maps.rodata_data.as_deref_mut();
         let settings = settings.context("no .rodata in the probes of arrivals")?;

@@ -21,7 +21,7 @@ pub(super) struct Hierarchy {
 }
 
 /// A group, with all groups below it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Group {
     hierarchy: u32,
     /// In its hierarchy.

@@ -3,10 +3,10 @@
 //!
 //! Children of members are followed where they are forked, without delay. Of other processes that become members the
 //! kernel tells ([`super::arrivals`]); they are monitored from some milliseconds later on. What no event shows (a
-//! process that only changes its user, a process that the kernel starts) a scan of /proc finds. Scans take at most two
+//! process that only changes its user, a process that the kernel starts) a scan of /proc finds. Scans take at most one
 //! percent of one CPU.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
@@ -23,7 +23,7 @@ use crate::kernel;
 const SCAN_EVERY: Duration = Duration::from_secs(1);
 const SCAN_EVERY_WITHOUT_EVENTS: Duration = Duration::from_millis(200);
 /// How many times as long as a scan the time to the next one is.
-const REST: u32 = 50;
+const REST: u32 = 100;
 
 /// A process that has become a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct Members {
     is_all: bool,
     /// Processes that were handed out, with their start times.
     known: HashMap<u32, u64>,
+    /// Processes that are no members and cannot become any.
+    others: HashSet<u32>,
     arrivals: Option<Arrivals>,
     /// Why no events tell of arrivals.
     without_events: Option<String>,
@@ -96,6 +98,7 @@ impl Members {
             is_all: targets.contains(&Target::All),
             follows,
             known: HashMap::new(),
+            others: HashSet::new(),
             arrivals,
             without_events,
             scanned: now,
@@ -201,14 +204,23 @@ impl Members {
 
     fn scan(&mut self, joined: &mut Vec<Joined>) {
         let (begin, begin_ns) = (Instant::now(), monotonic_ns());
-        let mut alive = HashMap::with_capacity(self.known.len());
-        for candidate in candidates() {
-            self.add(&candidate, self.scanned_ns, false, joined);
-            if self.known.get(&candidate.pid) == Some(&candidate.start) {
-                alive.insert(candidate.pid, candidate.start);
+        let present: HashSet<u32> = all().collect();
+        self.known.retain(|pid, _| present.contains(pid));
+        self.others.retain(|pid| present.contains(pid));
+        for pid in present {
+            // A process that is a member remains one. Its number is not used again from one scan to the next: the
+            // kernel gives out all others first.
+            if self.known.contains_key(&pid) || self.others.contains(&pid) {
+                continue;
+            }
+            match Candidate::look_at(pid).filter(|_| !is_spared(pid)) {
+                Some(candidate) => self.add(&candidate, self.scanned_ns, false, joined),
+                // The kernel's own threads, and those that are left out, remain that.
+                None => {
+                    self.others.insert(pid);
+                }
             }
         }
-        self.known = alive;
         (self.scanned, self.scanned_ns) = (begin, begin_ns);
         let least = match self.arrivals {
             None if !self.is_all => SCAN_EVERY_WITHOUT_EVENTS,
