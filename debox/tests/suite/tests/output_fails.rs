@@ -234,6 +234,8 @@ const DEBOX: &[Case] = &[
         3,
         OnOutput,
     ),
+    ("top -p PID --batch -n 1 --interval 100ms", 0, OnOutput),
+    ("top -p PID", FAILED, Elsewhere),
     ("report HISTORY", 0, OnOutput),
     ("report HISTORY --json=-", 0, OnOutput),
     ("report /nonexistent", FAILED, Elsewhere),
