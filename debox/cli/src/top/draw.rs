@@ -16,7 +16,7 @@ use crate::options::By;
 use crate::units;
 
 const KEYS: &str =
-    "Enter open  Esc back  p t u c l k r o by  s sort  / filter  T time line  ? keys  q quit";
+    "Enter open  Esc back  ptuclkro by  s sort  / filter  T time line  ? keys  q quit";
 
 /// Colours that people who see few of them can tell apart; none at all if NO_COLOR says so.
 #[derive(Clone, Copy)]

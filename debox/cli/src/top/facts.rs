@@ -33,7 +33,7 @@ pub enum Meaning {
     Peer,
     /// It is held up.
     Harm,
-    /// It is an event loop that waits for something else than events.
+    /// It is an event loop that waits for something else than its events.
     BlocksLoop,
 }
 
@@ -73,7 +73,9 @@ pub struct Facts {
 pub struct Known {
     processes: HashMap<u32, Rc<str>>,
     places: HashMap<u32, Rc<str>>,
-    loops: HashSet<u32>,
+    /// Event loops, by thread: the epoll descriptor at which each waits, if it is one. That of a loop inside the loop
+    /// was opened later and is higher.
+    loops: HashMap<u32, Option<u32>>,
 }
 
 impl Known {
@@ -92,8 +94,13 @@ impl Known {
         }
         let rests = rests(&look.waits);
         for wait in &look.waits {
+            if wait.tid == wait.pid {
+                self.processes
+                    .insert(wait.pid, printable(&wait.comm).into());
+            }
             if LOOP_CALLS.contains(&&*wait.call) {
-                self.loops.insert(wait.tid);
+                let own = self.loops.entry(wait.tid).or_insert(wait.events_fd);
+                *own = own.iter().copied().chain(wait.events_fd).min();
             }
         }
         let holder = cpu_holder(&look.cpu);
@@ -146,11 +153,18 @@ impl Known {
         Rc::clone(place)
     }
 
-    fn meaning(&self, wait: &LiveWait, rests: &HashSet<(u32, Rc<str>)>) -> Meaning {
-        if &*wait.class == "idle" || rests.contains(&(wait.pid, Rc::clone(&wait.label))) {
+    fn meaning(&self, wait: &LiveWait, rests: &HashSet<RestKey>) -> Meaning {
+        let is_for_events = LOOP_CALLS.contains(&&*wait.call);
+        let own_loop = self.loops.get(&wait.tid);
+        if let (Some(Some(own)), Some(at)) = (own_loop, wait.events_fd) {
+            if *own != at {
+                return Meaning::BlocksLoop;
+            }
+        }
+        if &*wait.class == "idle" || rests.contains(&rest_key(wait)) {
             return Meaning::Rest;
         }
-        if self.loops.contains(&wait.tid) && !LOOP_CALLS.contains(&&*wait.call) {
+        if own_loop.is_some() && !is_for_events {
             return Meaning::BlocksLoop;
         }
         match PEERS.contains(&&*wait.class) {
@@ -160,11 +174,18 @@ impl Known {
     }
 }
 
+/// Waits of a process with one label for one thing: a pool's threads wait for work at a word of their own.
+type RestKey = (u32, Rc<str>, Option<Rc<str>>);
+
+fn rest_key(wait: &LiveWait) -> RestKey {
+    (wait.pid, Rc::clone(&wait.label), wait.resource.clone())
+}
+
 /// The waits of processes that are for work, by the rule of the reports.
-fn rests(waits: &[LiveWait]) -> HashSet<(u32, Rc<str>)> {
-    let mut sums: HashMap<(u32, Rc<str>), Sum> = HashMap::new();
+fn rests(waits: &[LiveWait]) -> HashSet<RestKey> {
+    let mut sums: HashMap<RestKey, Sum> = HashMap::new();
     for wait in waits {
-        let sum = sums.entry((wait.pid, Rc::clone(&wait.label))).or_default();
+        let sum = sums.entry(rest_key(wait)).or_default();
         let open = u64::from(wait.open_ns.is_some());
         sum.count += wait.count + open;
         sum.open += open;
@@ -173,7 +194,7 @@ fn rests(waits: &[LiveWait]) -> HashSet<(u32, Rc<str>)> {
         sum.is_for_lock |= wait.is_ownable;
         sum.class = Some(Rc::clone(&wait.class));
     }
-    let aside = sums.into_iter().filter(|((_, label), sum)| {
+    let aside = sums.into_iter().filter(|((_, label, _), sum)| {
         let waits = Waits {
             label,
             class: sum.class.as_deref().unwrap_or(""),

@@ -15,6 +15,9 @@ use crate::options::{By, SortBy};
 /// The label and class of waits for a CPU.
 const CPU_WAIT: (&str, &str) = ("waiting for a CPU", "cpu");
 
+/// Waits that keep an event loop from its events are a class of their own.
+const BLOCKED_LOOP: &str = "blocked event loop";
+
 /// What is shown.
 #[derive(Debug, Clone)]
 pub struct Choice {
@@ -132,6 +135,7 @@ fn key_of(fact: &Fact, by: By) -> (Rc<str>, String) {
         By::Unit => named(&fact.place),
         By::Call => named(&wait.call),
         By::Label => named(&wait.label),
+        By::Class if fact.meaning == Meaning::BlocksLoop => named(BLOCKED_LOOP),
         By::Class => named(&wait.class),
         By::Resource => named(&resource(wait).unwrap_or_else(|| "(not known)".to_string())),
         By::Owner => named(&holder(wait).unwrap_or_else(|| "(nobody known)".to_string())),

@@ -20,6 +20,7 @@ fn wait(pid: u32, label: &str, class: &str, ns: u64) -> LiveWait {
         is_ownable: false,
         holder: None,
         waker: None,
+        events_fd: None,
         count: 1,
         blocked_ns: ns,
         max_ns: ns,

@@ -65,7 +65,7 @@ fn why(row: &Row) -> String {
     };
     let text = shared(first, &row.why);
     match (row.blocks_loop, row.cpu_ns > row.waiting_ns) {
-        (true, _) => format!("blocks its loop: {text}"),
+        (true, _) => format!("in loop: {text}"),
         (false, true) => format!("computes; {text}"),
         (false, false) => text,
     }
