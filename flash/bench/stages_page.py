@@ -85,13 +85,7 @@ def thesis(known):
 
 def removed(known):
     """What each stage removes of the one before it."""
-    names = list(known)
-    lines = []
-    for before, after in zip(names, names[1:]):
-        gone = [call for call in known[before]["calls"] if call not in known[after]["calls"]]
-        words = f"waits in {', '.join(gone)}" if gone else "no wait, but work"
-        lines.append(f"  {after} removes {words}. {known[after]['does']}")
-    return "\n".join(lines)
+    return "\n".join(f"  {name} removes {stage['removes']}" for name, stage in known.items())
 
 
 def forks(found):
@@ -111,7 +105,7 @@ def page(found, known):
         waiting(found), "",
         "Requests for hot files at a fixed rate, and of 16 connections for all files", requests(found), "",
         "Starting scripts while many files are mapped (debox record)", forks(found), "",
-        "What the next stage removes", removed(known), "",
+        "What each stage removes of the one before it", removed(known), "",
         "The thesis: SPECweb99 connections (2.5, Figure 2.8); latency and capacity (Table 3.3)", thesis(known), "",
         DIFFERENCES,
     ]

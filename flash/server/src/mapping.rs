@@ -5,14 +5,19 @@
 //! call fails with `EFAULT`, where a load would end the process with SIGBUS.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::io::Errno;
 
 const PAGE: u64 = 4096;
-/// Address space of one file. Larger files are read by helpers.
-const LONGEST: u64 = 1 << 40;
+/// Address space of one file, and mappings of the process: a process may have 65,530, and its memory needs some. Helpers
+/// read what is beyond.
+const LONGEST: u64 = 1 << 36;
+const MOST: usize = 16_384;
 /// Pages of one question.
 const PAGES: usize = 64;
+
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 pub struct Mapping {
     address: *mut libc::c_void,
@@ -31,6 +36,8 @@ impl Mapping {
         if length == 0 || size > LONGEST {
             return None;
         }
+        let one_more = |mappings: usize| (mappings < MOST).then_some(mappings + 1);
+        MAPPINGS.fetch_update(Relaxed, Relaxed, one_more).ok()?;
         // SAFETY: a new mapping at an address that the kernel chooses; no reference to it is ever made.
         let address = unsafe {
             libc::mmap(
@@ -42,7 +49,11 @@ impl Mapping {
                 0,
             )
         };
-        (address != libc::MAP_FAILED).then_some(Mapping { address, length })
+        if address == libc::MAP_FAILED {
+            MAPPINGS.fetch_sub(1, Relaxed);
+            return None;
+        }
+        Some(Mapping { address, length })
     }
 
     /// Bytes from `begin` on that are in memory, as `mincore` says; at most to `end`, and of some pages.
@@ -103,6 +114,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and nothing refers to it.
         unsafe { libc::munmap(self.address, self.length) };
+        MAPPINGS.fetch_sub(1, Relaxed);
     }
 }
 

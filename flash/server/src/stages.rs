@@ -63,6 +63,8 @@ pub struct Stage {
     /// The steps of Figure 2.8 that it is.
     pub steps: &'static str,
     pub does: &'static str,
+    /// Of the stage before it.
+    pub removes: &'static str,
     /// Which call of a loop can wait for a disk.
     pub waits: &'static str,
     /// The calls that the guard can find in a loop.
@@ -81,6 +83,7 @@ pub static STAGES: [Stage; 7] = [
         steps: "1",
         does: "Maps files, asks mincore what is in memory, and sends by writev from the mapping; helpers load names and \
                bytes, and the loop opens the name again.",
+        removes: "nothing: it is the first.",
         waits: "openat2, if a name that the loop knows is not in memory any more; writev, if a page is taken away \
                 after mincore, or mincore may not tell.",
         calls: &["openat2", "writev"],
@@ -94,6 +97,7 @@ pub static STAGES: [Stage; 7] = [
         sections: "2.5.1",
         steps: "3",
         does: "Sends by sendfile from descriptors that stay open; mincore on the mapped file still decides.",
+        removes: "the copy of all bytes into the socket.",
         waits: "openat2, as before; sendfile in place of writev.",
         calls: &["openat2", "sendfile"],
         opening: Opening::Repeated,
@@ -106,6 +110,7 @@ pub static STAGES: [Stage; 7] = [
         sections: "2.5.2, 2.5.3, 3.5.2",
         steps: "4",
         does: "Helpers pass the open descriptor, and the loop opens nothing.",
+        removes: "the waits for names, in openat2.",
         waits: "sendfile, if a page is taken away after mincore, or mincore may not tell.",
         calls: &["sendfile"],
         opening: Opening::Passed,
@@ -118,6 +123,7 @@ pub static STAGES: [Stage; 7] = [
         sections: "2.5.4",
         steps: "5",
         does: "A small process starts scripts; the loop does not copy the server for each.",
+        removes: "the copy of the whole server for each script.",
         waits: "sendfile, as before. A fork takes processor time and does not sleep, so a recording shows it and the \
                 guard does not.",
         calls: &["sendfile"],
@@ -131,6 +137,7 @@ pub static STAGES: [Stage; 7] = [
         sections: "2.5.4, 3.5.2",
         steps: "6",
         does: "Maps nothing: parts of files that were used a short time ago are taken to be in memory.",
+        removes: "the cost of mmap, mincore and munmap; it lets sendfile wait again, also for the owner of the files.",
         waits: "sendfile, whenever such a part is not in memory any more.",
         calls: &["sendfile"],
         opening: Opening::Passed,
@@ -144,6 +151,7 @@ pub static STAGES: [Stage; 7] = [
         steps: "8",
         does: "The call that takes the bytes says that it would have to wait, and head and bytes go out together. Linux has \
                no such sendfile, so this is preadv2(RWF_NOWAIT) and one sendmsg.",
+        removes: "the waits in sendfile.",
         waits: "none.",
         calls: &[],
         opening: Opening::Passed,
@@ -157,6 +165,7 @@ pub static STAGES: [Stage; 7] = [
         steps: "none",
         does: "The loop opens what the kernel has in memory (RESOLVE_CACHED); cachestat decides for large files, which \
                sendfile sends, and RWF_NOWAIT for small ones.",
+        removes: "the helpers' work for names that are in memory, and the copy of large files.",
         waits: "none; sendfile, if a page is taken away in the microseconds since cachestat \
                 (flash_loop_stalls_total).",
         calls: &[],

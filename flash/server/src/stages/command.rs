@@ -50,11 +50,15 @@ fn text(out: &mut dyn Write) -> std::io::Result<()> {
             sections,
             steps,
             does,
+            removes,
             waits,
             ..
         } = stage;
         writeln!(out, "{name:<14}{sections:<22}{steps}")?;
-        writeln!(out, "    {does}\n    Can wait: {waits}")?;
+        writeln!(
+            out,
+            "    {does}\n    Removes {removes}\n    Can wait: {waits}"
+        )?;
     }
     writeln!(out, "\nSteps of Figure 2.8 that are no stage:")?;
     for (step, why) in NO_STAGES {
@@ -73,6 +77,7 @@ fn json(stage: &Stage) -> Value {
         "sections": stage.sections,
         "steps": stage.steps,
         "does": stage.does,
+        "removes": stage.removes,
         "waits": stage.waits,
         "calls": stage.calls,
         "opening": match stage.opening {
