@@ -28,6 +28,7 @@ mod delivery;
 mod discard;
 mod exchange;
 mod lending;
+mod loan;
 mod lookup;
 mod moving;
 mod reading;
@@ -94,7 +95,7 @@ enum State {
     /// An upstream answers.
     Relaying(Box<exchange::Relay>),
     /// A process of an application has the socket, or will have it.
-    Lent(Box<lending::Lent>),
+    Lent(Box<loan::Lent>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
     /// The last answer has been sent, and what comes after it is discarded, until this time at most.

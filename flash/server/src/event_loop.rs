@@ -29,6 +29,7 @@ use crate::upstream::links::{Links, LINK};
 
 mod accepting;
 mod handing;
+mod lending;
 
 /// Events of one wait.
 const EVENTS: usize = 256;
@@ -166,12 +167,6 @@ impl EventLoop {
             add(&counts.links, links as u64);
             subtract(&counts.links, before as u64);
             self.context.links.counted = links;
-            let (before, waiting) = self.context.queues.count();
-            if before != waiting {
-                let counts = self.context.counts();
-                add(&counts.waiting, waiting as u64);
-                subtract(&counts.waiting, before as u64);
-            }
             self.context
                 .pace
                 .turn(&self.context.shared.counts[self.context.number]);
@@ -307,22 +302,6 @@ impl EventLoop {
             }
             subtract(&self.context.counts().connections, 1);
         }
-    }
-
-    /// Gives the processes that are free to the requests that wait for one.
-    fn serve_waiting(&mut self) {
-        while let Some(((key, id), pool, process)) = self.context.queues.next() {
-            let found = self.connections.get_mut(key).filter(|(its, _)| *its == id);
-            let left = match found {
-                Some((_, connection)) => connection.gets(key, process, &mut self.context),
-                None => Some(process),
-            };
-            if let Some(process) = left {
-                pool.put(process);
-            }
-            self.drive(key, id);
-        }
-        self.context.queues.pass_on();
     }
 
     fn resume(&mut self) {

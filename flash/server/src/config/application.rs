@@ -2,17 +2,14 @@
 //! The settings of a location whose requests an application answers by writing to the client's socket.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::User;
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::upstream::params;
-use super::{Number, Part, Path, PathBuf, Server, Time, Wrong};
 use crate::upstream::application::{Options, Source};
-use crate::upstream::{Place, Plan, Protocol, Settings};
 
 const PROCESSES: usize = 4;
 const QUEUE: usize = 64;
@@ -29,134 +26,133 @@ pub(super) struct Application {
     environment: BTreeMap<String, String>,
     to: Option<String>,
     user: Option<String>,
-    processes: Option<Number<1, 256>>,
-    queue: Option<Number<0, 65_536>>,
-    wait: Option<Time>,
-    time: Option<Time>,
-    silence: Option<Time>,
+    processes: Option<u32>,
+    queue: Option<u32>,
+    wait: Option<String>,
+    time: Option<String>,
+    silence: Option<String>,
     #[serde(default)]
-    params: BTreeMap<String, String>,
+    pub(super) params: BTreeMap<String, String>,
 }
 
-/// `base`: where relative paths begin.
-pub(super) fn plan(
-    part: &Part,
-    spanned: &Spanned<Application>,
-    base: &Path,
-) -> Result<Plan, Wrong> {
-    let (span, table) = (spanned.span(), spanned.get_ref());
-    if let Some(limits) = &part.upstream {
-        let what = "an `application` has its limits in its own table: remove `upstream`";
-        return Err(Wrong::at(limits.span(), what));
-    }
-    let ms = |time: Option<Time>, usual| {
-        time.map_or(usual, |time| {
-            u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX / 2)
+impl Application {
+    /// `location`: its path; `base`: where relative paths begin; `variables`: the valid ones of `params`.
+    pub(super) fn options(
+        &self,
+        location: &str,
+        base: &Path,
+        variables: Vec<(String, String)>,
+    ) -> Result<Options, String> {
+        Ok(Options {
+            location: location.trim_matches('/').as_bytes().to_vec(),
+            source: self.source(base)?,
+            processes: number("processes", self.processes, PROCESSES, 1..=256)?,
+            queue: number("queue", self.queue, QUEUE, 0..=65_536)?,
+            wait_ms: time("wait", self.wait.as_deref(), WAIT_MS)?,
+            time_ms: time("time", self.time.as_deref(), TIME_MS)?,
+            silence_ms: time("silence", self.silence.as_deref(), SILENCE_MS)?,
+            variables,
         })
-    };
-    let options = Options {
-        location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
-        source: source(table, &span, base)?,
-        processes: table.processes.map_or(PROCESSES, |number| number.0),
-        queue: table.queue.map_or(QUEUE, |number| number.0),
-        wait_ms: ms(table.wait, WAIT_MS),
-        time_ms: ms(table.time, TIME_MS),
-        silence_ms: ms(table.silence, SILENCE_MS),
-        variables: params(&table.params, &span)?,
-    };
-    Ok(Plan {
-        protocol: Protocol::Application(options),
-        to: vec![Place::Application],
-        settings: Settings::default(),
-    })
-}
-
-/// What an application cannot have, as its processes write to the socket of the client.
-pub(super) fn check(server: &Server, part: &Part) -> Result<(), Wrong> {
-    let Some(application) = &part.application else {
-        return Ok(());
-    };
-    if !server.tls.is_empty() {
-        let what = "an `application` writes to the client's socket itself, and cannot encrypt: this server has `tls`. \
-                    Give the location to a server without `tls`, or use `proxy` or `fastcgi`";
-        return Err(Wrong::at(application.span(), what));
     }
-    if server.rate.is_some() || part.rate.is_some() {
-        let what = "an `application` writes to the client's socket itself, so flash cannot limit its `rate`: remove \
-                    one of them";
-        return Err(Wrong::at(application.span(), what));
-    }
-    Ok(())
-}
 
-fn source(table: &Application, span: &Range<usize>, base: &Path) -> Result<Source, Wrong> {
-    let wrong = |what: &str| Err(Wrong::at(span.clone(), format!("`application`: {what}")));
-    match (&table.command, &table.to) {
-        (Some(_), Some(_)) => {
-            wrong("`command` has flash start it, `to` is for one that runs already: remove one")
-        }
-        (None, None) => wrong(
-            "it has no `command`, as [\"/usr/bin/python3\", \"app.py\"], and no `to`, as \"unix:/run/app.sock\": add one",
-        ),
-        (None, Some(to)) => {
-            if table.directory.is_some() || !table.environment.is_empty() {
-                return wrong("`directory` and `environment` are for a `command`: remove them");
+    fn source(&self, base: &Path) -> Result<Source, String> {
+        let wrong = |what: &str| Err(what.to_string());
+        match (&self.command, &self.to) {
+            (Some(_), Some(_)) => {
+                wrong("`command` has flash start it, `to` is for one that runs already: remove one")
             }
-            let Some(path) = to.strip_prefix("unix:") else {
-                return wrong("`to` is a Unix socket, as \"unix:/run/app.sock\"");
-            };
-            let path = match super::upstream::unix(path) {
-                Ok(Place::Unix(path)) => path,
-                Ok(_) => return wrong("`to` is a Unix socket, as \"unix:/run/app.sock\""),
-                Err(why) => return wrong(&why),
-            };
-            let user = match &table.user {
-                None => None,
-                Some(name) => match User::from_name(name) {
-                    Ok(Some(user)) => Some(user.uid.as_raw()),
-                    _ => return wrong(&format!("there is no user {name}")),
-                },
-            };
-            Ok(Source::Socket { path, user })
-        }
-        (Some(command), None) => {
-            if table.user.is_some() {
-                return wrong("`user` is who listens at `to`; a `command` runs as the user of flash: remove it");
+            (None, None) => wrong(
+                "it has no `command`, as [\"python3\", \"app.py\"], and no `to`, as \"unix:/run/app.sock\": \
+                 add one",
+            ),
+            (None, Some(to)) => {
+                if self.directory.is_some() || !self.environment.is_empty() {
+                    return wrong("`directory` and `environment` are for a `command`: remove them");
+                }
+                let Some(path) = to.strip_prefix("unix:") else {
+                    return wrong("`to` is a Unix socket, as \"unix:/run/app.sock\"");
+                };
+                // The kernel takes 108 bytes with a zero at the end.
+                if !path.starts_with('/') || path.len() > 107 {
+                    return wrong("`to` is `unix:` and an absolute path of at most 107 bytes");
+                }
+                let path = PathBuf::from(path);
+                let user = match &self.user {
+                    None => None,
+                    Some(name) => match User::from_name(name) {
+                        Ok(Some(user)) => Some(user.uid.as_raw()),
+                        _ => return wrong(&format!("there is no user {name}")),
+                    },
+                };
+                Ok(Source::Socket { path, user })
             }
-            let base = std::env::current_dir().map_or(base.to_path_buf(), |at| at.join(base));
-            let directory = match &table.directory {
-                Some(directory) => base.join(directory),
-                None => base.clone(),
-            };
-            if !directory.is_dir() {
-                return wrong(&format!("there is no directory {}", directory.display()));
-            }
-            let mut command = command.clone();
-            let Some(program) = command.first_mut().filter(|name| !name.is_empty()) else {
-                return wrong("`command` is empty");
-            };
-            let Some(found) = program_at(program, &base) else {
-                return wrong(&format!(
-                    "{program} is no program: install it, or write its path"
-                ));
-            };
-            *program = found;
-            let is_wrong = |text: &String| text.contains('\0');
-            let mut environment = table.environment.iter();
-            if command.iter().any(is_wrong)
-                || environment.any(|(name, value)| {
-                    name.is_empty() || name.contains(['=', '\0']) || is_wrong(value)
+            (Some(command), None) => {
+                if self.user.is_some() {
+                    return wrong(
+                        "`user` is who listens at `to`; a `command` runs as the user of flash: remove it",
+                    );
+                }
+                let base = std::env::current_dir().map_or(base.to_path_buf(), |at| at.join(base));
+                let directory = match &self.directory {
+                    Some(directory) => base.join(directory),
+                    None => base.clone(),
+                };
+                if !directory.is_dir() {
+                    return wrong(&format!("there is no directory {}", directory.display()));
+                }
+                let mut command = command.clone();
+                let Some(program) = command.first_mut().filter(|name| !name.is_empty()) else {
+                    return wrong("`command` is empty");
+                };
+                let Some(found) = program_at(program, &base) else {
+                    return wrong(&format!(
+                        "{program} is no program: install it, or write its path"
+                    ));
+                };
+                *program = found;
+                let is_wrong = |text: &String| text.contains('\0');
+                let mut environment = self.environment.iter();
+                if command.iter().any(is_wrong)
+                    || environment.any(|(name, value)| {
+                        name.is_empty() || name.contains(['=', '\0']) || is_wrong(value)
+                    })
+                {
+                    return wrong("`command` and `environment` have no zero bytes, and names no `=`");
+                }
+                Ok(Source::Command {
+                    command,
+                    directory,
+                    environment: self.environment.clone().into_iter().collect(),
                 })
-            {
-                return wrong("`command` and `environment` have no zero bytes, and names no `=`");
             }
-            Ok(Source::Command {
-                command,
-                directory,
-                environment: table.environment.clone().into_iter().collect(),
-            })
         }
     }
+}
+
+fn number(
+    name: &str,
+    given: Option<u32>,
+    usual: usize,
+    range: RangeInclusive<u32>,
+) -> Result<usize, String> {
+    match given {
+        None => Ok(usual),
+        Some(number) if range.contains(&number) => Ok(number as usize),
+        Some(_) => {
+            let (least, most) = range.into_inner();
+            Err(format!("`{name}` must be from {least} to {most}"))
+        }
+    }
+}
+
+fn time(name: &str, given: Option<&str>, usual: u64) -> Result<u64, String> {
+    let Some(text) = given else {
+        return Ok(usual);
+    };
+    let time = kit_units::parse_duration(text);
+    let time = time.map_err(|why| format!("`{name}`: `{text}` is no time: {why}"))?;
+    // No sum of times is too large for a number then.
+    Ok(u64::try_from(time.as_millis()).map_or(u64::MAX / 4, |ms| ms.min(u64::MAX / 4)))
 }
 
 /// A name with a slash is a path, any other one is looked for where the shell does it.

@@ -204,7 +204,7 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
-        super::application::check(server, part.get_ref())?;
+        can_have_application(server, part.get_ref())?;
         let location = location(part.get_ref(), &whole, directory)?;
         let path = location.path.trim_matches('/');
         if found
@@ -223,6 +223,24 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
         found.push(whole);
     }
     Ok(found)
+}
+
+/// The processes of an application write to the socket of the client, so there is something that they cannot do.
+fn can_have_application(server: &Server, part: &Part) -> Result<(), Wrong> {
+    let Some(application) = &part.application else {
+        return Ok(());
+    };
+    if !server.tls.is_empty() {
+        let what = "an `application` writes to the client's socket itself, and cannot encrypt: this server has `tls`. \
+                    Give the location to a server without `tls`, or use `proxy` or `fastcgi`";
+        return Err(Wrong::at(application.span(), what));
+    }
+    if server.rate.is_some() || part.rate.is_some() {
+        let what = "an `application` writes to the client's socket itself, so flash cannot limit its `rate`: remove \
+                    one of them";
+        return Err(Wrong::at(application.span(), what));
+    }
+    Ok(())
 }
 
 /// What a location does not say is as in its server.

@@ -8,6 +8,7 @@ use serde::de::{self, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::application::Application;
 use super::{Number, Part, Path, PathBuf, Time, Wrong};
 use crate::upstream::http::{Forwarded, Host, Options};
 use crate::upstream::{fastcgi, scripts, Place, Plan, Protocol, Settings};
@@ -304,7 +305,7 @@ pub(super) fn plan(part: &Part, directory: &Path, root: &Path) -> Result<Option<
             settings,
         }));
     } else if let Some(application) = &part.application {
-        return super::application::plan(part, application, directory).map(Some);
+        return of_application(part, application, directory).map(Some);
     } else if let Some(limits) = &part.upstream {
         let what =
             "`upstream` has the limits of `proxy`, `fastcgi` or `cgi`, which is not there: add it";
@@ -388,7 +389,27 @@ fn of_scripts(part: &Part, spanned: &Spanned<Cgi>, directory: &Path) -> Result<P
     }))
 }
 
-pub(super) fn params(
+fn of_application(
+    part: &Part,
+    spanned: &Spanned<Application>,
+    directory: &Path,
+) -> Result<Plan, Wrong> {
+    let (span, table) = (spanned.span(), spanned.get_ref());
+    if let Some(limits) = &part.upstream {
+        let what = "an `application` has its limits in its own table: remove `upstream`";
+        return Err(Wrong::at(limits.span(), what));
+    }
+    let variables = params(&table.params, &span)?;
+    let options = table.options(part.path.get_ref(), directory, variables);
+    let wrong = |what: String| Wrong::at(span, format!("`application`: {what}"));
+    Ok(Plan {
+        protocol: Protocol::Application(options.map_err(wrong)?),
+        to: vec![Place::Application],
+        settings: Settings::default(),
+    })
+}
+
+fn params(
     table: &BTreeMap<String, String>,
     span: &std::ops::Range<usize>,
 ) -> Result<Vec<(String, String)>, Wrong> {

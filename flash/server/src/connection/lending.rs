@@ -3,75 +3,21 @@
 //! for the process to say that it has answered, and trusts nothing else of what it does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{connect_unspec, shutdown, Shutdown};
-
+use super::loan::Lent;
 use super::written::written;
-use super::{Connection, Next, State, Went};
+use super::{Connection, State, Went, STEPS};
 use crate::context::Context;
 use crate::counts::{add, subtract};
 use crate::http::request::{Framing, Method, Request};
 use crate::http::target::Target;
 use crate::upstream::application::pool::{Heard, Pool, Process};
-use crate::upstream::application::{
-    Options, Order, Report, Said, Source, Then, EXPECTS, IS_11, IS_HEAD, KEEPS,
-};
+use crate::upstream::application::{Order, Report, Said, Then, EXPECTS, IS_11, IS_HEAD, KEEPS};
 use crate::upstream::http::Field;
 use crate::upstream::variables::variables;
 use crate::upstream::{Protocol, Upstream};
 
-/// For a process that is killed to be gone.
-const DEATH_MS: u64 = 3000;
-
-/// A request of an application.
-pub(super) struct Lent {
-    request: Box<Request>,
-    upstream: Arc<Upstream>,
-    pool: Arc<Pool>,
-    /// Until a process has it.
-    message: Vec<u8>,
-    /// Some of the content is still to be received.
-    has_more: bool,
-    /// `None`: the request waits for one.
-    process: Option<Process>,
-    number: u64,
-    /// What the client's socket had taken when it was lent, where the kernel says it.
-    written: Option<u64>,
-    /// What the process has said last.
-    report: Report,
-    began_at: u64,
-    heard_at: u64,
-    /// The process is being killed, since it took too long; until then it has to be gone.
-    dies_until: Option<u64>,
-}
-
-impl Lent {
-    fn options(&self) -> Option<&Options> {
-        match &self.upstream.plan.protocol {
-            Protocol::Application(options) => Some(options),
-            _ => None,
-        }
-    }
-
-    /// When something has to have happened.
-    fn deadline(&self) -> u64 {
-        let Some(options) = self.options() else {
-            return 0;
-        };
-        match (&self.process, self.dies_until) {
-            (None, _) => self.began_at + options.wait_ms,
-            (_, Some(until)) => until,
-            _ => (self.began_at + options.time_ms).min(self.heard_at + options.silence_ms),
-        }
-    }
-
-    /// Nothing of an answer has gone to the client.
-    fn is_untouched(&self, connection: &Connection) -> bool {
-        self.written.is_some() && written(&connection.socket) == self.written
-    }
-}
+mod ending;
 
 impl Connection {
     pub(super) fn begin_lending(
@@ -112,6 +58,7 @@ impl Connection {
             began_at: context.now,
             heard_at: context.now,
             dies_until: None,
+            cut_until: None,
         });
         if !lent.has_more {
             self.body = None;
@@ -232,9 +179,12 @@ impl Connection {
                 false => Went::Waits,
             };
         };
-        loop {
+        for _ in 0..STEPS {
             match process.hear() {
-                Heard::Nothing => break,
+                Heard::Nothing => {
+                    self.deadline = lent.deadline();
+                    return Went::Waits;
+                }
                 Heard::Said(Said::Progress(report)) if report.number == lent.number => {
                     lent.report = report;
                     lent.heard_at = context.now;
@@ -246,8 +196,9 @@ impl Connection {
                 Heard::Said(_) | Heard::Garbage => return self.lost(false, context),
             }
         }
+        // One that talks without end keeps no other connection waiting.
         self.deadline = lent.deadline();
-        Went::Waits
+        Went::Paced
     }
 
     /// The process has answered.
@@ -262,6 +213,9 @@ impl Connection {
         }
         self.come_back();
         lent.report = report;
+        if lent.cut_until.is_some() {
+            return Went::Ended;
+        }
         if then == Then::Cut {
             self.cut_lent(&lent, report.status, context);
             return Went::Ended;
@@ -278,101 +232,6 @@ impl Connection {
     /// What has happened to the socket meanwhile is not known.
     fn come_back(&mut self) {
         (self.readable, self.writable, self.is_gone) = (true, true, false);
-    }
-
-    /// The process has ended, or does not do what it should.
-    fn lost(&mut self, has_ended: bool, context: &mut Context) -> Went {
-        let State::Lent(mut lent) = std::mem::replace(&mut self.state, State::Reading) else {
-            return Went::On;
-        };
-        let status = match lent.deadline() <= context.now || lent.dies_until.is_some() {
-            true => 504,
-            false => 502,
-        };
-        add(&context.counts().upstream_failures, 1);
-        if let Some(process) = lent.process.take() {
-            subtract(&context.counts().lent, 1);
-            context.queues.ignore(&process);
-        }
-        self.come_back();
-        // One that lives may still write.
-        if has_ended && lent.is_untouched(self) {
-            lent.request.keeps_alive = false;
-            self.error(status, lent.request, context);
-            return Went::On;
-        }
-        self.cut_lent(&lent, status, context);
-        Went::Ended
-    }
-
-    /// The answer cannot be finished. Closing the socket would not end the connection while the process has it, too.
-    fn cut_lent(&mut self, lent: &Lent, status: u16, context: &mut Context) {
-        add(&context.counts().cut, 1);
-        let Report { content, .. } = lent.report;
-        add(&context.counts().bytes, content);
-        self.record(Some(&lent.request), status, content, context);
-        if connect_unspec(&self.socket).is_err() {
-            let _ = shutdown(&self.socket, Shutdown::Both);
-        }
-    }
-
-    /// Handles the end of a deadline.
-    pub(super) fn lent_expires(&mut self, key: usize, context: &mut Context) -> Next {
-        let State::Lent(lent) = &mut self.state else {
-            return Next::Wait;
-        };
-        if lent.deadline() > context.now {
-            self.deadline = lent.deadline();
-            return Next::Wait;
-        }
-        let Some(process) = &lent.process else {
-            context.queues.leave(&lent.pool, (key, self.id));
-            let State::Lent(lent) = std::mem::replace(&mut self.state, State::Reading) else {
-                return Next::Wait;
-            };
-            add(&context.counts().upstream_full, 1);
-            self.error(503, lent.request, context);
-            return self.drive(key, context);
-        };
-        let is_own = matches!(
-            lent.options(),
-            Some(Options {
-                source: Source::Command { .. },
-                ..
-            })
-        );
-        if lent.dies_until.is_none() {
-            add(&context.counts().upstream_timeouts, 1);
-            // Once it is dead, it is known whether the client has got something.
-            if is_own && lent.pool.kill(process) {
-                let until = context.now + DEATH_MS;
-                lent.dies_until = Some(until);
-                self.deadline = until;
-                return Next::Wait;
-            }
-        }
-        match self.lost(false, context) {
-            Went::Ended => Next::Close,
-            _ => self.drive(key, context),
-        }
-    }
-
-    /// The connection ends, or goes on elsewhere: with the request, or without it.
-    pub(super) fn release_lent(&mut self, key: usize, context: &mut Context) {
-        if let State::Lent(lent) = &mut self.state {
-            match lent.process.take() {
-                Some(process) => {
-                    subtract(&context.counts().lent, 1);
-                    context.queues.ignore(&process);
-                    let _ = connect_unspec(&self.socket);
-                }
-                None => context.queues.leave(&lent.pool, (key, self.id)),
-            }
-        }
-        if self.was_lent() {
-            // A process may have had it wait at its end.
-            let _ = set_socket_linger(&self.socket, None::<Duration>);
-        }
     }
 
     pub fn was_lent(&self) -> bool {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::variables::{Script, Variable};
 use crate::http::target::Path;
 
+mod children;
 pub mod host;
 mod manager;
 pub mod pool;

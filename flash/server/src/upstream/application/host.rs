@@ -9,21 +9,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use nix::sys::signal::{signal, SigHandler, SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{signal, SigHandler, Signal};
+use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::{dup2_stdin, dup2_stdout, fork, ForkResult, Pid};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
-    recvmsg, sendmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
-use serde::{Deserialize, Serialize};
 
+use super::children::{child_signals, pair, wait, Order};
 use super::manager;
 use super::pool::Pool;
-use super::{Options, Source};
+use super::Options;
 use crate::user::Identity;
 
 /// Bytes of an order.
@@ -34,15 +33,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The way to the host.
 pub struct Host {
     control: OwnedFd,
-}
-
-/// An application that is to be managed.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// For messages.
-    pub name: String,
-    pub source: Source,
-    pub processes: usize,
 }
 
 impl Host {
@@ -76,11 +66,6 @@ impl Host {
         .context("the process that starts applications has ended: restart flash")?;
         Ok(Pool::new(own, options.queue))
     }
-}
-
-pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let kind = SocketType::SEQPACKET;
-    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
 }
 
 /// Starts the host. `user`: whose rights it and the applications have.
@@ -138,15 +123,6 @@ fn prepare(user: Option<&Identity>, is_sandboxed: bool) -> Result<SignalFd> {
     child_signals()
 }
 
-/// Says when a child has ended.
-pub(super) fn child_signals() -> Result<SignalFd> {
-    let mut ends = SigSet::empty();
-    ends.add(Signal::SIGCHLD);
-    ends.thread_block()?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    Ok(SignalFd::with_flags(&ends, flags)?)
-}
-
 struct Managed {
     order: Order,
     socket: OwnedFd,
@@ -193,21 +169,6 @@ fn serve(control: &OwnedFd, signals: &SignalFd) -> Result<()> {
         let _ = waitpid(pid, None);
     }
     Ok(())
-}
-
-/// Until one is ready, or this time.
-pub(super) fn wait(ready: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
-    let timeout = until.map(|until| {
-        let left = until.saturating_duration_since(Instant::now());
-        Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        }
-    });
-    match poll(ready, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error).context("cannot wait"),
-    }
 }
 
 fn start_manager(all: &mut [Managed], at: usize, control: &OwnedFd) {

@@ -5,47 +5,34 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Context, Result};
-use nix::sys::signal::{killpg, sigprocmask, SigHandler, SigSet, SigmaskHow, Signal};
+use anyhow::Result;
+use nix::sys::signal::{killpg, Signal};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
-use nix::unistd::{geteuid, Pid};
+use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    connect, recv, sendmsg, socket_with, AddressFamily, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{recv, sendmsg, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::host::{child_signals, pair, wait, Order};
+use super::children::{child_signals, wait, Order};
 use super::{Said, Source, SAID};
+
+mod starting;
 
 /// For a process that has been started to be ready.
 const START: Duration = Duration::from_secs(30);
-/// Between the request to end and the end.
+/// For a process to end by itself that has closed its channel, and between the request to end and the end.
+const MOMENT: Duration = Duration::from_millis(100);
 const MERCY: Duration = Duration::from_secs(3);
-/// Until a process is replaced: at first, and at most. Each failure in a row doubles it.
+/// Until a process is replaced: at first; at most, if it was ready; and if it was not. Each failure in a row doubles it.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(30);
 /// A process that has lived so long has not failed at once.
 const LIVED: Duration = Duration::from_secs(10);
-/// Names the descriptor of its channel to a process.
-const CHANNEL: &str = "FLASH_APPLICATION";
-/// Of the server alone.
-const OWN: [&str; 4] = [
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_FDNAMES",
-    "NOTIFY_SOCKET",
-];
-
 /// The place of one process.
 struct Place {
     /// Unique among all processes.
@@ -54,6 +41,7 @@ struct Place {
     /// If it was started here: its number, which is also that of its group.
     pid: Option<Pid>,
     began: Instant,
+    was_ready: bool,
     failures: u32,
 }
 
@@ -64,8 +52,8 @@ enum Stage {
     Begins(OwnedFd),
     /// The server has its channel.
     Serves(OwnedFd),
-    /// It has been asked to end, and has until then.
-    Ends(Instant),
+    /// It is to end, and has until then. `is_asked`: it has been told.
+    Ends { until: Instant, is_asked: bool },
 }
 
 pub fn run(order: &Order, server: &OwnedFd) -> Result<()> {
@@ -84,6 +72,7 @@ pub fn run(order: &Order, server: &OwnedFd) -> Result<()> {
                 stage: Stage::Empty(now),
                 pid: None,
                 began: now,
+                was_ready: false,
                 failures: 0,
             })
             .collect(),
@@ -139,13 +128,13 @@ impl Keeper<'_> {
                 Stage::Begins(channel) => (channel, PollFlags::IN),
                 // What it says is for the server. That it ends cannot be left out.
                 Stage::Serves(channel) => (channel, PollFlags::empty()),
-                Stage::Empty(_) | Stage::Ends(_) => continue,
+                Stage::Empty(_) | Stage::Ends { .. } => continue,
             };
             places.push(at);
             polled.push(PollFd::new(channel, events));
         }
         let times = self.places.iter().filter_map(|place| match place.stage {
-            Stage::Empty(time) | Stage::Ends(time) => Some(time),
+            Stage::Empty(time) | Stage::Ends { until: time, .. } => Some(time),
             Stage::Begins(_) if place.pid.is_some() => Some(place.began + START),
             _ => None,
         });
@@ -163,12 +152,20 @@ impl Keeper<'_> {
         self.next_serial += 1;
         let serial = self.next_serial;
         let begun = match &self.order.source {
-            Source::Command { .. } => self.execute().map(|(pid, channel)| (Some(pid), channel)),
-            Source::Socket { path, user } => reach(path, *user).map(|channel| (None, channel)),
+            Source::Command {
+                command,
+                directory,
+                environment,
+            } => starting::execute(command, directory, environment)
+                .map(|(pid, channel)| (Some(pid), channel)),
+            Source::Socket { path, user } => {
+                starting::reach(path, *user).map(|channel| (None, channel))
+            }
         };
         let place = &mut self.places[at];
         place.serial = serial;
         place.began = Instant::now();
+        place.was_ready = false;
         match begun {
             Ok((pid, channel)) => {
                 place.pid = pid;
@@ -176,38 +173,6 @@ impl Keeper<'_> {
             }
             Err(error) => self.failed(at, &format!("{error:#}")),
         }
-    }
-
-    fn execute(&self) -> Result<(Pid, OwnedFd)> {
-        let Source::Command {
-            command,
-            directory,
-            environment,
-        } = &self.order.source
-        else {
-            anyhow::bail!("it is not started here");
-        };
-        let (program, arguments) = command.split_first().context("there is no command")?;
-        let (own, theirs) = pair()?;
-        let number = theirs.as_raw_fd();
-        let errors = std::io::stderr().as_fd().try_clone_to_owned()?;
-        let mut all = Command::new(program);
-        all.args(arguments)
-            .current_dir(directory)
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .env(CHANNEL, number.to_string())
-            .stdin(Stdio::null())
-            // What it prints is for who runs the server.
-            .stdout(Stdio::from(errors));
-        for name in OWN {
-            all.env_remove(name);
-        }
-        // SAFETY: it makes system calls only.
-        unsafe { all.pre_exec(move || become_application(number)) };
-        let child = all
-            .spawn()
-            .with_context(|| format!("{program} cannot be executed"))?;
-        Ok((Pid::from_raw(child.id() as i32), own))
     }
 
     /// It has said something, or ended.
@@ -231,12 +196,15 @@ impl Keeper<'_> {
                     return self.ends(at, Some(why));
                 }
                 match pass(self.server, place.serial, &channel) {
-                    Ok(()) => place.stage = Stage::Serves(channel),
+                    Ok(()) => {
+                        place.was_ready = true;
+                        place.stage = Stage::Serves(channel);
+                    }
                     Err(_) => self.ends(at, Some("the server takes no more processes")),
                 }
             }
             Stage::Serves(_) => self.ends(at, None),
-            Stage::Empty(_) | Stage::Ends(_) => {}
+            Stage::Empty(_) | Stage::Ends { .. } => {}
         }
     }
 
@@ -245,9 +213,10 @@ impl Keeper<'_> {
         let place = &mut self.places[at];
         match (place.pid, why) {
             (Some(pid), _) => {
-                // It may be about to end by itself, or to do what it does at its end.
-                let _ = killpg(pid, Signal::SIGTERM);
-                place.stage = Stage::Ends(Instant::now() + MERCY);
+                place.stage = Stage::Ends {
+                    until: Instant::now() + MOMENT,
+                    is_asked: false,
+                };
                 if let Some(why) = why {
                     self.say(&format!("process {pid}: {why}"));
                 }
@@ -264,7 +233,8 @@ impl Keeper<'_> {
             place.failures = 0;
         }
         let pause = LEAST_PAUSE * 2u32.saturating_pow(place.failures.min(12));
-        let pause = pause.min(MOST_PAUSE);
+        let most = if place.was_ready { PAUSE } else { MOST_PAUSE };
+        let pause = pause.min(most);
         place.failures += 1;
         place.stage = Stage::Empty(Instant::now() + pause);
         self.say(&format!("{why}; the next one begins in {pause:?}"));
@@ -320,10 +290,16 @@ impl Keeper<'_> {
                 continue;
             };
             match place.stage {
-                Stage::Ends(time) if time <= now => {
-                    let _ = killpg(pid, Signal::SIGKILL);
-                    // Once more if even that takes long.
-                    self.places[at].stage = Stage::Ends(now + MERCY);
+                Stage::Ends { until, is_asked } if until <= now => {
+                    let signal = match is_asked {
+                        false => Signal::SIGTERM,
+                        true => Signal::SIGKILL,
+                    };
+                    let _ = killpg(pid, signal);
+                    self.places[at].stage = Stage::Ends {
+                        until: now + MERCY,
+                        is_asked: true,
+                    };
                 }
                 Stage::Begins(_) if place.began + START <= now => {
                     self.ends(at, Some("it was not ready in 30 s"));
@@ -342,7 +318,10 @@ impl Keeper<'_> {
         let until = Instant::now() + MERCY;
         // Some see their end by their channels.
         for place in &mut self.places {
-            place.stage = Stage::Ends(until);
+            place.stage = Stage::Ends {
+                until,
+                is_asked: true,
+            };
         }
         self.last_said = None;
         while self.places.iter().any(|place| place.pid.is_some()) && Instant::now() < until {
@@ -362,48 +341,6 @@ impl Keeper<'_> {
         }
         Ok(())
     }
-}
-
-/// With its own group and the usual signals, and with its channel.
-fn become_application(channel: i32) -> std::io::Result<()> {
-    use rustix::process::{set_parent_process_death_signal, setsid, Signal as DeathSignal};
-    setsid()?;
-    set_parent_process_death_signal(Some(DeathSignal::KILL))?;
-    for signal in [
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-        Signal::SIGPIPE,
-    ] {
-        // SAFETY: the default is no function of this program.
-        unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
-    }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-    // SAFETY: the descriptor is open: the process that is copied holds it.
-    let channel = unsafe { std::os::fd::BorrowedFd::borrow_raw(channel) };
-    rustix::io::fcntl_setfd(channel, rustix::io::FdFlags::empty())?;
-    Ok(())
-}
-
-/// Connects to a process that was started elsewhere.
-fn reach(path: &Path, user: Option<u32>) -> Result<OwnedFd> {
-    let name = || format!("no connection to {}", path.display());
-    let address = SocketAddrUnix::new(path).with_context(name)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let kind = SocketType::SEQPACKET;
-    let channel = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    connect(&channel, &address).with_context(name)?;
-    let peer = socket_peercred(&channel)?.uid.as_raw();
-    let is_right = match user {
-        Some(user) => peer == user,
-        None => peer == 0 || peer == geteuid().as_raw(),
-    };
-    ensure!(
-        is_right,
-        "the user {peer} listens at {}: set `user` of the application if that is right",
-        path.display()
-    );
-    Ok(channel)
 }
 
 /// To the loops.
