@@ -82,7 +82,7 @@ fn sockets_come_from_systemd_and_the_state_goes_to_it() {
     ];
     let mut command = command(&place, sockets);
     let state = Notifications::of(&place, &mut command);
-    let flash = Running::start_as(&place, command);
+    let flash = Running::start_as(command);
     let ready = state.next();
     let serving = format!("READY=1\nSTATUS=serving at http://{address}/, unix:");
     assert!(ready.starts_with(&serving), "{ready}");

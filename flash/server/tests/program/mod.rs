@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program with a configuration file, and clients at addresses of their own.
-#![allow(dead_code)] // Each test uses a part.
+#![allow(dead_code, unused_imports)] // Each test uses a part.
+
+#[path = "../started/mod.rs"]
+mod started;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use rustix::net::{bind, connect, socket, AddressFamily, SocketType};
 use tempfile::TempDir;
 
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use started::{wait_until, PATIENCE};
+use started::{Started, FLASH};
 
 pub struct Program {
-    child: Child,
+    started: Started,
     place: TempDir,
     pub address: SocketAddr,
-    pub metrics: SocketAddr,
 }
 
 impl Program {
@@ -34,28 +36,14 @@ impl Program {
         }
         let file = place.path().join("flash.toml");
         fs::write(&file, whole(config)).expect("room");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_flash"))
-            .arg("run")
-            .arg(file)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be executed");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let mut after = |begin: &str| {
-            let line = lines.next().map(|line| line.expect("text"));
-            let line = line.unwrap_or_default();
-            let rest = line.strip_prefix(begin);
-            let address = rest.and_then(|rest| rest.split('/').next()?.parse().ok());
-            address.unwrap_or_else(|| panic!("{begin}: {line}"))
-        };
-        let address = after("serving at http://");
-        let metrics = after("counters at http://");
+        let mut command = Command::new(FLASH);
+        command.arg("run").arg(file);
+        let started = Started::start(command);
+        let address = started.address();
         Program {
-            child,
+            started,
             place,
             address,
-            metrics,
         }
     }
 
@@ -81,25 +69,9 @@ impl Program {
     }
 
     /// The sum of a counter over all loops.
+    #[track_caller]
     pub fn count(&self, name: &str) -> u64 {
-        let mut stream = connect_from(Ipv4Addr::LOCALHOST, self.metrics);
-        let request = "GET /metrics HTTP/1.0\r\n\r\n";
-        stream.write_all(request.as_bytes()).expect("it reads");
-        let page = Answer::read(&mut stream).body;
-        let rows: Vec<u64> = page
-            .lines()
-            .filter(|line| {
-                line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "))
-            })
-            .map(|line| {
-                line.rsplit(' ')
-                    .next()
-                    .and_then(|value| value.parse().ok())
-                    .expect(line)
-            })
-            .collect();
-        assert!(!rows.is_empty(), "{name} is not in\n{page}");
-        rows.iter().sum()
+        self.started.count(name)
     }
 
     /// Has it load another configuration, and waits for that.
@@ -116,18 +88,18 @@ impl Program {
     }
 
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let done = Command::new("kill").args([signal, &pid]).status();
-        assert!(done.expect("kill can be executed").success());
+        self.started.signal_named(signal);
     }
 
     /// Ends it, and returns what it said of errors.
-    pub fn end(mut self) -> String {
+    pub fn end(self) -> String {
         self.signal("-TERM");
-        let status = self.child.wait().expect("a child");
-        let mut errors = String::new();
-        let mut pipe = self.child.stderr.take().expect("a pipe");
-        pipe.read_to_string(&mut errors).expect("text");
+        self.end_after_signal()
+    }
+
+    /// It has been asked to end.
+    pub fn end_after_signal(self) -> String {
+        let (status, errors) = self.started.wait();
         assert!(status.success(), "{errors}");
         errors
     }
@@ -139,13 +111,6 @@ fn whole(config: &str) -> String {
     format!("metrics = \"127.0.0.1:0\"\n{config}")
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// The error with which `flash check` ends.
 pub fn check(config: &str, files: &[(&str, &str)]) -> String {
     let place = tempfile::tempdir().expect("a directory");
@@ -155,7 +120,7 @@ pub fn check(config: &str, files: &[(&str, &str)]) -> String {
     }
     let file = place.path().join("flash.toml");
     fs::write(&file, config).expect("room");
-    let mut program = Command::new(env!("CARGO_BIN_EXE_flash"));
+    let mut program = Command::new(FLASH);
     let done = program.arg("check").arg(file).output().expect("it runs");
     assert!(!done.status.success());
     String::from_utf8_lossy(&done.stderr).into_owned()
@@ -221,15 +186,6 @@ impl Answer {
         let mut pairs = self.head.lines().filter_map(|line| line.split_once(": "));
         let found = pairs.find(|(its, _)| its.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value)
-    }
-}
-
-/// Looks again until it holds, or patience ends.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
