@@ -41,6 +41,7 @@ pub const LEFT_OUT: &[LeftOut] = &[
     everywhere("access", "", "a web server's, on no kernel"),
     everywhere("adapters", "", "a web server's, on no kernel"),
     everywhere("abuse", "", "a web server's, on no kernel"),
+    everywhere("applications", "", "a web server's, on no kernel"),
     everywhere("analyze", "", "needs no kernel"),
     everywhere("behind", "", "a load generator's, on no kernel"),
     everywhere("browser", "", "needs no kernel"),
