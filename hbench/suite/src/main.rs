@@ -6,11 +6,11 @@ mod decomposing;
 mod list;
 mod measure;
 mod options;
+mod printing;
 mod progress;
 mod recording;
 mod vector;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,10 +20,10 @@ use hbench_results::compare::compare;
 use hbench_results::file::{self, Recorded};
 use hbench_results::meta::State;
 use hbench_results::{figures, hierarchy, text};
-use kit_console::{manual, say, Allowed};
-use serde::Serialize;
+use kit_console::{manual, say};
 
 use crate::options::{Cli, Compare, Explain, Format, Run, Show, Subcommand};
+use crate::printing::{print, width};
 
 /// Exit status if a benchmark gave a wrong result.
 const WRONG: u8 = 3;
@@ -31,9 +31,6 @@ const WRONG: u8 = 3;
 const FAILED: u8 = 125;
 /// Exit status after a signal that ended the run.
 const INTERRUPTED: u8 = 130;
-
-/// Columns of a table where there is no terminal.
-const WIDTH: usize = 110;
 
 fn main() -> ExitCode {
     kit_files::output::survive_file_limit();
@@ -153,29 +150,4 @@ fn explain(arguments: &Explain) -> Result<u8> {
         text::explanation(out, &found.nodes, width())
     })?;
     Ok(0)
-}
-
-fn print(
-    value: &impl Serialize,
-    format: Format,
-    write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
-) -> Result<()> {
-    let mut printed = Vec::new();
-    let allowed = match format {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut printed, value)?;
-            printed.push(b'\n');
-            Allowed::Json
-        }
-        Format::Text => {
-            write(&mut printed)?;
-            Allowed::Text
-        }
-    };
-    kit_console::print(allowed, |out| out.write_all(&printed))?;
-    Ok(())
-}
-
-fn width() -> usize {
-    kit_console::terminal_width(libc::STDOUT_FILENO).unwrap_or(WIDTH)
 }

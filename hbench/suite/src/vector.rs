@@ -19,7 +19,8 @@ use kit_units::parse_duration;
 use serde::Serialize;
 
 use crate::options::{Calibrate, Explain, Predict, Vector};
-use crate::{print, recording, width};
+use crate::printing::{print, width};
+use crate::recording;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Calls of getppid that are recorded.
