@@ -41,8 +41,14 @@ pub fn application(paths: &[&Path], version: &str) -> Result<Application> {
     let mut overlap = Overlap::default();
     let mut components: BTreeMap<Kind, Component> = BTreeMap::new();
     let (mut calls, mut faults_in_calls) = (0u64, 0u64);
-    for row in history.calls() {
+    let mut of_recorder_ns = 0u64;
+    for (at, row) in history.calls().enumerate() {
         let (_, call) = row?;
+        // Until then the process of the command is a copy of the recorder, whose memory it gives up here.
+        if at == 0 && !meta.command.is_empty() && &*call.name == "execve" {
+            of_recorder_ns = call.budget.cpu_ns;
+            continue;
+        }
         overlap
             .add(&call)
             .with_context(|| format!("cannot use {}", named()))?;
@@ -85,12 +91,13 @@ pub fn application(paths: &[&Path], version: &str) -> Result<Application> {
         recording: Recording {
             kernel: meta.kernel.clone(),
             cpus: meta.cpus,
-            elapsed_ns: last.ended_ns.saturating_sub(meta.started_ns),
+            // Without the time in which the recorder loads its probes.
+            elapsed_ns: found.elapsed_ns(),
             processes: found.processes,
             threads: found.threads,
             calls,
             user_cpu_ns: totals.user_cpu_ns,
-            kernel_cpu_ns: totals.kernel_cpu_ns,
+            kernel_cpu_ns: totals.kernel_cpu_ns.saturating_sub(of_recorder_ns),
             faults_in_calls,
             overlap: found.overlap(),
             lost: lost

@@ -35,6 +35,12 @@ pub struct Found {
 }
 
 impl Found {
+    /// From the first moment to the last.
+    pub fn elapsed_ns(&self) -> u64 {
+        let waits = self.waits.values().map(|(ns, _)| *ns);
+        waits.fold(self.busy_ns, u64::saturating_add)
+    }
+
     /// Threads that were not asleep, on average over the time in which one was not.
     pub fn overlap(&self) -> f64 {
         match self.busy_ns {
@@ -195,6 +201,7 @@ mod tests {
         let found = found(&[one, other]);
         assert_eq!(found.active_ns, 10 + 30 + 40 + 20);
         assert_eq!(found.busy_ns, 10 + 30 + 40);
+        assert_eq!(found.elapsed_ns(), 100);
         let waits: Vec<_> = found
             .waits
             .iter()

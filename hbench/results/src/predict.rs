@@ -187,7 +187,6 @@ fn on_machine(
     let busy = work_ns / overlap;
     let left_ns = (elapsed_here - busy_here).max(0.0);
     let mut waits = waits(application, relation, left_ns);
-    let of_waits = variance(&waits);
     let known: f64 = waits.iter().map(|wait| wait.here_ns).sum();
     let ready = Part {
         name: READY.to_string(),
@@ -195,15 +194,17 @@ fn on_machine(
         count: 0,
         bytes: 0,
         here_ns: (left_ns - known).max(0.0),
+        // It may as well last as long as it did.
         ratio: Ratio {
             value: busy / busy_here,
-            deviation: 0.0,
+            deviation: (busy / busy_here).max(1e-6).ln().abs() / STANDARD,
         },
         scaled_by: Some("all of the work".to_string()),
     };
-    // Its error is that of the work.
+    // It has the error of the work, too.
     let stretch = 1.0 + ready.here_ns / busy_here;
     waits.extend((ready.here_ns > 0.0).then_some(ready));
+    let of_waits = variance(&waits);
     let waited_ns: f64 = waits.iter().map(Part::there_ns).sum();
     // A program that waits for long enough is not stopped by a quota.
     let throttled_ns = (work_ns / relation.quota() - busy - waited_ns).max(0.0);

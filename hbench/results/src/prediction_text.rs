@@ -9,10 +9,13 @@ use kit_units::counted;
 
 use crate::calibrate::Calibrated;
 use crate::contrast::Contrast;
-use crate::predict::{OnMachine, PredictedPart, Prediction};
+use crate::predict::{OnMachine, PredictedPart, Prediction, READY};
 use crate::text::grid;
 use crate::vector_text::{caveats, command, SHOWN};
 use crate::words::{percent, time};
+
+/// The part of the elapsed time that may be unexplained.
+const DISTURBED: f64 = 0.2;
 
 fn interval((low, high): (f64, f64)) -> String {
     format!("{} to {}", time(low), time(high))
@@ -74,7 +77,22 @@ pub fn prediction(
             parts(out, one, width)?;
         }
     }
+    let ready_ns = found.machines.first().map_or(0.0, ready_ns);
+    if ready_ns > DISTURBED * found.elapsed_ns {
+        writeln!(
+            out,
+            "Work and waits do not explain {} of the elapsed time: other programs had the CPU. Repeat it when the machine \
+             does nothing else; what is predicted of the work is better than what is predicted of the elapsed time.",
+            percent(ready_ns / found.elapsed_ns)
+        )?;
+    }
     caveats(out, found.runs, found.lost)
+}
+
+/// The time, where the application ran, that neither its work nor its waits explain.
+fn ready_ns(one: &OnMachine) -> f64 {
+    let ready = one.waits.iter().filter(|part| part.name == READY);
+    ready.map(|part| part.measured_ns).sum()
 }
 
 /// The parts of a name together.
