@@ -13,7 +13,7 @@ use crate::http::conditions::{self, Validators, Verdict};
 use crate::http::ranges::{self, Asked, Part};
 use crate::http::request::{Method, Request};
 use crate::http::response::{self, Head};
-use crate::sites::{Redirect, Rules};
+use crate::sites::{Fixed, Rules};
 use crate::types::Types;
 
 /// Of what no configuration is for.
@@ -148,12 +148,29 @@ impl<'a> Common<'a> {
     }
 
     /// To where the configuration says.
-    pub fn redirect(&self, redirect: &Redirect) -> Reply {
-        let status = redirect.status;
+    pub fn redirect(&self, to: &str, status: u16) -> Reply {
+        // Two slashes at the begin would be the name of another host.
+        let local = to.trim_start_matches('/');
         let mut head = self.head(status);
-        head.field("Location", &redirect.to);
+        match local.len() < to.len() {
+            true => head.field("Location", format_args!("/{local}")),
+            false => head.field("Location", to),
+        };
         let page = response::error_page(status).into_bytes();
         self.text(head, status, "text/html; charset=utf-8", page)
+    }
+
+    /// What the configuration says.
+    pub fn fixed(&self, fixed: &Fixed) -> Reply {
+        match &fixed.text {
+            Some(text) => {
+                let text = text.clone().into_bytes();
+                self.text(self.head(fixed.status), fixed.status, &fixed.kind, text)
+            }
+            // It has no content (RFC 9110, 15.3.5).
+            None if fixed.status == 204 => Common::empty(self.head(204), 204),
+            None => self.error(fixed.status),
+        }
     }
 
     /// To a request that came without TLS where TLS is spoken.

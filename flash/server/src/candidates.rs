@@ -11,34 +11,59 @@ use crate::sites::FileOptions;
 pub enum Role {
     /// A file, in its compressed form if there is a coding.
     File(Option<Coding>),
+    /// A script that the upstream runs if it is there.
+    Script,
     /// A directory without an index.
     Directory,
+    /// The upstream answers, whether there is a file or not: with this script, if it has a name.
+    Upstream,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Candidates {
     all: Vec<(Vec<u8>, Role)>,
     at: usize,
+    /// The file that the path itself names, without its compressed form.
+    own: Vec<u8>,
 }
 
 impl Candidates {
     pub fn of(request: &Request, path: &Path, options: &FileOptions) -> Candidates {
-        let name = match path.is_directory {
-            true => below(&path.name, &options.index),
-            false => path.name.clone(),
-        };
+        let own = own_name(path, options.left_out);
         let mut all = Vec::new();
-        if options.precompressed {
-            for coding in accepted(request.accept_encoding.as_deref()) {
-                let coded = [&name, coding.ending().as_bytes()].concat();
-                all.push((coded, Role::File(Some(coding))));
+        let scripts = options.scripts.as_deref();
+        let is_script = |name: &str| scripts.is_some_and(|ending| name.ends_with(ending));
+        match path.is_directory {
+            false => add_file(&mut all, request, own.clone(), options),
+            // A program answers for its directories.
+            true if options.before_upstream => {}
+            true => {
+                for index in &options.index {
+                    match is_script(index) {
+                        true => all.push((below(&own, index), Role::Script)),
+                        false => add_file(&mut all, request, below(&own, index), options),
+                    }
+                }
+                if options.lists || options.fallback.is_none() {
+                    all.push((own.clone(), Role::Directory));
+                }
             }
         }
-        all.push((name, Role::File(None)));
-        if path.is_directory {
-            all.push((path.name.clone(), Role::Directory));
+        match &options.fallback {
+            _ if options.before_upstream => all.push((Vec::new(), Role::Upstream)),
+            Some(_) if options.front().is_some() => {
+                let name = options.front().unwrap_or_default();
+                all.push((name.as_bytes().to_vec(), Role::Upstream));
+            }
+            Some(file) => add_file(&mut all, request, file.clone().into_bytes(), options),
+            None => {}
         }
-        Candidates { all, at: 0 }
+        Candidates { all, at: 0, own }
+    }
+
+    /// It is what the path names, and no fallback.
+    pub fn is_own(&self) -> bool {
+        self.plain_name() == self.own
     }
 
     /// Goes on to a later one. False: there are not so many.
@@ -48,6 +73,12 @@ impl Candidates {
             self.at += count;
         }
         exists
+    }
+
+    /// There is one after this, and it is a name below the root.
+    pub fn next_is_looked_for(&self) -> bool {
+        let next = self.all.get(self.at + 1);
+        next.is_some_and(|(_, role)| *role != Role::Upstream)
     }
 
     /// How many have been skipped.
@@ -68,14 +99,15 @@ impl Candidates {
         let (name, role) = &self.all[self.at];
         match role {
             Role::File(Some(coding)) => &name[..name.len() - coding.ending().len()],
-            Role::File(None) | Role::Directory => name,
+            _ => name,
         }
     }
 
-    /// This one and those that come later.
+    /// This one and those that come later, as far as they have to be looked for.
     pub fn names(&self) -> Vec<Vec<u8>> {
         let rest = self.all[self.at..].iter();
-        rest.map(|(name, _)| name.clone()).collect()
+        let files = rest.filter(|(_, role)| *role != Role::Upstream);
+        files.map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -84,6 +116,27 @@ impl Candidates {
 pub fn is_hidden(path: &Path) -> bool {
     let mut names = path.name.split(|byte| *byte == b'/');
     names.any(|name| name.starts_with(b".") && name != b".well-known")
+}
+
+fn add_file(
+    all: &mut Vec<(Vec<u8>, Role)>,
+    request: &Request,
+    name: Vec<u8>,
+    options: &FileOptions,
+) {
+    if options.precompressed {
+        for coding in accepted(request.accept_encoding.as_deref()) {
+            let coded = [&name, coding.ending().as_bytes()].concat();
+            all.push((coded, Role::File(Some(coding))));
+        }
+    }
+    all.push((name, Role::File(None)));
+}
+
+/// The name below the root, without the first names of the path.
+fn own_name(path: &Path, left_out: usize) -> Vec<u8> {
+    let mut names = path.name.splitn(left_out + 1, |byte| *byte == b'/');
+    names.nth(left_out).unwrap_or_default().to_vec()
 }
 
 fn below(directory: &[u8], name: &str) -> Vec<u8> {
@@ -100,6 +153,14 @@ mod tests {
     use crate::http::target::Target;
 
     fn candidates(target: &str, precompressed: bool) -> Vec<String> {
+        let options = FileOptions {
+            precompressed,
+            ..FileOptions::default()
+        };
+        candidates_with(target, &options)
+    }
+
+    fn candidates_with(target: &str, options: &FileOptions) -> Vec<String> {
         let text = format!("GET {target} HTTP/1.0\r\nAccept-Encoding: gzip, br\r\n\r\n");
         let Parsed::Request(request, _) = Reader::default().read(text.as_bytes(), 4096) else {
             panic!("a request");
@@ -107,11 +168,7 @@ mod tests {
         let Target::Path(path) = &request.target else {
             panic!("a path");
         };
-        let options = FileOptions {
-            precompressed,
-            ..FileOptions::default()
-        };
-        let mut candidates = Candidates::of(&request, path, &options);
+        let mut candidates = Candidates::of(&request, path, options);
         let mut found = Vec::new();
         loop {
             let name = String::from_utf8_lossy(candidates.name()).into_owned();
@@ -138,5 +195,56 @@ mod tests {
             candidates("/", false),
             ["index.html File(None)", " Directory"]
         );
+    }
+
+    #[test]
+    fn a_fallback_comes_last() {
+        let app = FileOptions {
+            fallback: Some("index.html".to_string()),
+            ..FileOptions::default()
+        };
+        let own = ["a File(None)", "index.html File(None)"];
+        assert_eq!(candidates_with("/a", &app), own);
+        let of_directory = ["a/index.html File(None)", "index.html File(None)"];
+        assert_eq!(candidates_with("/a/", &app), of_directory);
+        let php = FileOptions {
+            index: vec!["index.php".to_string(), "index.html".to_string()],
+            fallback: Some("index.php".to_string()),
+            scripts: Some(".php".to_string()),
+            ..FileOptions::default()
+        };
+        assert_eq!(
+            candidates_with("/a", &php),
+            ["a File(None)", "index.php Upstream"]
+        );
+        assert_eq!(
+            candidates_with("/a/", &php),
+            [
+                "a/index.php Script",
+                "a/index.html File(None)",
+                "index.php Upstream"
+            ]
+        );
+        let program = FileOptions {
+            before_upstream: true,
+            ..FileOptions::default()
+        };
+        assert_eq!(
+            candidates_with("/a", &program),
+            ["a File(None)", " Upstream"]
+        );
+        assert_eq!(candidates_with("/a/", &program), [" Upstream"]);
+    }
+
+    #[test]
+    fn a_locations_path_can_be_left_out() {
+        let options = FileOptions {
+            left_out: 2,
+            ..FileOptions::default()
+        };
+        let first = |target: &str| candidates_with(target, &options).remove(0);
+        assert_eq!(first("/a/b/c/d"), "c/d File(None)");
+        assert_eq!(first("/a/b/"), "index.html File(None)");
+        assert_eq!(first("/a/b"), " File(None)");
     }
 }

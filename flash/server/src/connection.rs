@@ -38,6 +38,8 @@ mod relay;
 mod tests;
 mod written;
 
+use exchange::Way;
+
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
@@ -310,12 +312,22 @@ impl Connection {
         let rules = self.rules.as_deref();
         let methods = rules.and_then(|rules| rules.access.methods);
         let is_taken = methods.is_none_or(|methods| methods.contain(request.method));
-        if let Some(upstream) = self.upstream_for(&request).filter(|_| is_taken) {
-            let fields = std::mem::take(&mut request.fields);
-            if let Some(pool) = upstream.pool.clone() {
-                return self.begin_lending(key, request, &fields, upstream, pool, context);
+        let way = self.way(&request);
+        if let (true, Way::Upstream, Some(rules)) = (is_taken, way, rules) {
+            if let Some(upstream) = rules.upstream.clone() {
+                let fields = std::mem::take(&mut request.fields);
+                if let Some(pool) = upstream.pool.clone() {
+                    return self.begin_lending(key, request, &fields, upstream, pool, context);
+                }
+                return self.begin_relay(key, request, &fields, (upstream, None), context);
             }
-            return self.begin_relay(key, request, &fields, upstream, context);
+        }
+        let is_never = matches!(request.method, Method::Connect | Method::Trace)
+            || request.target == Target::Server;
+        if let (true, false, Some(rules)) = (is_taken, is_never, rules) {
+            if let Some(reply) = self.constant(&request, rules, context) {
+                return self.reply(Some(request), reply, context);
+            }
         }
         let path = match (request.method, &request.target) {
             _ if !is_taken => return self.error(405, request, context),
@@ -324,6 +336,7 @@ impl Connection {
                 return self.reply(Some(request), reply, context);
             }
             (Method::Get | Method::Head, Target::Path(path)) => path,
+            (_, Target::Path(path)) if way == Way::Either => path,
             _ => return self.error(405, request, context),
         };
         if self.site == Site::Counts {
@@ -332,10 +345,6 @@ impl Connection {
         let Some(rules) = &self.rules else {
             return self.error(404, request, context);
         };
-        if let Some(redirect) = &rules.redirect {
-            let reply = self.common(&request, context).redirect(redirect);
-            return self.reply(Some(request), reply, context);
-        }
         if !rules.files.dotfiles && is_hidden(path) {
             return self.error(404, request, context);
         }

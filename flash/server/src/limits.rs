@@ -26,7 +26,7 @@ impl Limits {
             .filter_map(|location| location.auth.as_ref());
         let paths = Paths {
             roots: locations
-                .map(|location| location.directory.clone())
+                .filter_map(|location| location.directory.clone())
                 .collect(),
             loaded: pairs.chain(users.map(|auth| auth.file.clone())).collect(),
             log: plan.log.clone(),

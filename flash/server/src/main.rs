@@ -17,13 +17,14 @@ use kit_units::{parse_duration, parse_size};
 use flash::address::Address;
 use flash::context::Options;
 use flash::log::Format;
+use flash::nginx::{self, command::ImportOptions};
 use flash::path_server::command::{self, PathServerOptions};
 use flash::server::{room_for_connections, Caller, Plan, Server, HELPERS};
-use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
+use flash::sites::{FileOptions, TlsListen, VirtualHost};
 use flash::stages::command::StagesOptions;
 use flash::stages::{self, Stage};
 use flash::systemd::Passed;
-use flash::tls::{Pair, Settings, Tls};
+use flash::tls::{Pair, Settings};
 use flash::unix::{self, Owner};
 use flash::user::{self, Identity};
 use flash::{config, control};
@@ -59,6 +60,13 @@ enum Subcommand {
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
     Check(File),
+    /// Translate nginx's configuration
+    #[command(
+        after_help = "Example:\n  flash import-nginx /etc/nginx/nginx.conf -o flash.toml\n\n\
+        Names each directive that is left out or translated in part, with its file and line. Exit status: 0 if there is \
+        none and the new file passes `flash check`, 2 if there are some, 1 if nothing was written."
+    )]
+    ImportNginx(ImportOptions),
     /// Open files for other servers, so that these need not wait for the disk (Flashpache)
     #[command(after_help = "Example:\n  \
         flash path-server --listen unix:/run/flash-paths.sock --root /srv/www --user www-data\n\n\
@@ -187,6 +195,10 @@ fn main() -> ExitCode {
         Err(status) => return ExitCode::from(status),
     };
     let done = match cli.subcommand {
+        Subcommand::ImportNginx(options) => match nginx::command::run(&options) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error),
+        },
         Subcommand::Serve(arguments) => serve(*arguments),
         Subcommand::Run(File { file }) => run(&file),
         Subcommand::Check(arguments) => check(&arguments.file),
@@ -212,10 +224,10 @@ fn serve(arguments: Serve) -> Result<()> {
     let wanted = arguments.connections.map(|wanted| wanted as usize);
     let connections = connections(wanted, stages.open_files())?;
     let files = FileOptions {
-        index: arguments.index,
+        index: vec![arguments.index],
         lists: arguments.list,
         precompressed: arguments.precompressed,
-        dotfiles: false,
+        ..FileOptions::default()
     };
     let (certs, keys) = (arguments.tls_cert, arguments.tls_key);
     if certs.len() != keys.len() {
@@ -317,12 +329,7 @@ fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
 }
 
 fn check(file: &Path) -> Result<()> {
-    let (_, hosts) = config::read(file)?;
-    let listens = sites::listens(&hosts)?;
-    for settings in listens.iter().filter_map(|listen| listen.tls.as_ref()) {
-        Tls::load(settings)?;
-    }
-    sites::open(&hosts, &listens, &sites::Before::default())?;
+    flash::check::file(file)?;
     kit_console::print(Allowed::Text, |out| {
         writeln!(out, "{} is correct", file.display())
     })?;

@@ -4,80 +4,26 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
 use crate::access::users::UserFile;
-use crate::access::{Access, Auth, AuthSettings};
+use crate::access::{Auth, AuthSettings};
 use crate::address::Address;
 use crate::files::Root;
 use crate::tls;
-use crate::types::Types;
 use crate::upstream::application::host::Host;
 use crate::upstream::{self, Upstream};
 
+mod hosts;
+mod rules;
+
+pub use hosts::Hosts;
+use hosts::{Locations, Place};
+pub use rules::{FileOptions, Fixed, Location, Redirect, Rules, TlsListen, VirtualHost};
+
 /// Bytes of an error page. They are in memory as long as the server runs.
 const MAX_ERROR_PAGE: u64 = 256 << 10;
-
-/// How files are found and shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileOptions {
-    /// The name that a directory shows.
-    pub index: String,
-    /// A directory without an index shows its names.
-    pub lists: bool,
-    /// A file may have compressed forms beside it: `.br`, `.zst` and `.gz`.
-    pub precompressed: bool,
-    /// Names that begin with a dot are served.
-    pub dotfiles: bool,
-}
-
-impl Default for FileOptions {
-    fn default() -> FileOptions {
-        FileOptions {
-            index: "index.html".to_string(),
-            lists: false,
-            precompressed: false,
-            dotfiles: false,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redirect {
-    pub to: String,
-    pub status: u16,
-}
-
-/// What holds for the paths below one, before its directory is opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Location {
-    /// As in a URL. It matches whole segments: `/a` stands for `/a` and `/a/b`, not for `/ab`.
-    pub path: String,
-    pub directory: PathBuf,
-    pub files: FileOptions,
-    pub redirect: Option<Redirect>,
-    /// Fields of each answer.
-    pub fields: Vec<(String, String)>,
-    /// How long clients may keep a file without asking again.
-    pub cache: Option<Duration>,
-    pub access: Access,
-    pub types: Types,
-    /// A password is asked for.
-    pub auth: Option<AuthSettings>,
-    /// Bytes per second of a connection.
-    pub rate: Option<u64>,
-    /// What answers in place of files.
-    pub upstream: Option<upstream::Plan>,
-}
-
-/// An address at which clients speak TLS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsListen {
-    pub address: Address,
-    pub settings: tls::Settings,
-}
 
 /// An address at which connections are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,77 +38,15 @@ impl Listen {
     }
 }
 
-/// A virtual host, before its directories are opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VirtualHost {
-    pub listen: Vec<Address>,
-    pub tls: Vec<TlsListen>,
-    /// In lower case: `example.org`, or `*.example.org` for every name below it.
-    pub names: Vec<String>,
-    /// One has the path `/`.
-    pub locations: Vec<Location>,
-    /// Files with the pages of errors, by status.
-    pub error_pages: Vec<(u16, PathBuf)>,
-}
-
-impl VirtualHost {
-    /// The files of one directory, for every name.
-    pub fn of_directory(
-        directory: PathBuf,
-        listen: Vec<Address>,
-        files: FileOptions,
-    ) -> VirtualHost {
-        VirtualHost {
-            listen,
-            locations: vec![Location {
-                path: "/".to_string(),
-                directory,
-                files,
-                ..Location::default()
-            }],
-            ..VirtualHost::default()
-        }
-    }
-}
-
-impl VirtualHost {
-    fn listens(&self) -> impl Iterator<Item = Listen> + '_ {
-        let plain = self.listen.iter().map(|address| Listen {
-            address: address.clone(),
-            tls: None,
-        });
-        plain.chain(self.tls.iter().map(|listen| Listen {
-            address: listen.address.clone(),
-            tls: Some(listen.settings.clone()),
-        }))
-    }
-}
-
-/// What holds for one request.
-pub struct Rules {
-    pub root: Arc<Root>,
-    pub files: FileOptions,
-    pub redirect: Option<Redirect>,
-    pub fields: Vec<(String, String)>,
-    pub cache: Option<Duration>,
-    pub access: Access,
-    pub types: Types,
-    pub auth: Option<Auth>,
-    pub rate: Option<u64>,
-    pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
-    pub upstream: Option<Arc<Upstream>>,
-}
-
-/// A location's path without slashes at its ends, and its rules; the longest path comes first.
-type Locations = Vec<(Vec<u8>, Arc<Rules>)>;
-
-/// The virtual hosts of one address.
-#[derive(Default)]
-pub struct Hosts {
-    locations: Vec<Locations>,
-    exact: HashMap<String, usize>,
-    /// `.example.org`, the longest first.
-    below: Vec<(String, usize)>,
+fn listens_of(host: &VirtualHost) -> impl Iterator<Item = Listen> + '_ {
+    let plain = host.listen.iter().map(|address| Listen {
+        address: address.clone(),
+        tls: None,
+    });
+    plain.chain(host.tls.iter().map(|listen| Listen {
+        address: listen.address.clone(),
+        tls: Some(listen.settings.clone()),
+    }))
 }
 
 /// The addresses of all hosts, in the order in which they are named first.
@@ -172,7 +56,7 @@ pub struct Hosts {
 /// An address has TLS for one host and not for another.
 pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
     let mut found: Vec<Listen> = Vec::new();
-    for listen in hosts.iter().flat_map(VirtualHost::listens) {
+    for listen in hosts.iter().flat_map(listens_of) {
         let Some(known) = found.iter_mut().find(|known| known.is_at(&listen.address)) else {
             found.push(listen);
             continue;
@@ -220,7 +104,7 @@ pub fn open(
     for host in hosts {
         let locations = open_locations(host, &mut opened)?;
         let mut seen = HashSet::new();
-        for listen in host.listens() {
+        for listen in listens_of(host) {
             let is_it = |its: &&(usize, &Listen)| its.1.is_at(&listen.address);
             let number = match listen.address.is_new_each_time() {
                 true => new.next(),
@@ -283,11 +167,9 @@ fn open_upstream(plan: &upstream::Plan, opened: &mut Opened<'_>) -> Result<Arc<U
 
 /// The files with users of all hosts, each once.
 pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
-    let locations = hosts
-        .iter()
-        .flat_map(|hosts| hosts.locations.iter().flatten());
+    let locations = hosts.iter().flat_map(Hosts::rules);
     let mut found: Vec<Arc<UserFile>> = Vec::new();
-    for auth in locations.filter_map(|(_, rules)| rules.auth.as_ref()) {
+    for auth in locations.filter_map(|rules| rules.auth.as_ref()) {
         if !found.iter().any(|file| Arc::ptr_eq(file, &auth.file)) {
             found.push(Arc::clone(&auth.file));
         }
@@ -297,21 +179,17 @@ pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
 
 /// The roots of all locations; several may have the same.
 pub fn roots(hosts: &[Hosts]) -> impl Iterator<Item = &Root> {
-    let locations = hosts
-        .iter()
-        .flat_map(|hosts| hosts.locations.iter().flatten());
-    locations.map(|(_, rules)| &*rules.root)
+    let rules = hosts.iter().flat_map(Hosts::rules);
+    rules.filter_map(|rules| rules.root.as_deref())
 }
 
 /// The devices of all roots, each once.
 pub fn devices(hosts: &[Hosts]) -> Vec<u64> {
-    let locations = hosts
-        .iter()
-        .flat_map(|hosts| hosts.locations.iter().flatten());
+    let locations = hosts.iter().flat_map(Hosts::rules);
     let mut found = Vec::new();
-    for (_, rules) in locations {
-        if !found.contains(&rules.root.device) {
-            found.push(rules.root.device);
+    for root in locations.filter_map(|rules| rules.root.as_ref()) {
+        if !found.contains(&root.device) {
+            found.push(root.device);
         }
     }
     found
@@ -325,20 +203,14 @@ fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locatio
     let pages = Arc::new(pages);
     let mut locations = Vec::new();
     for location in &host.locations {
-        let root = match opened.roots.get(&location.directory) {
-            Some(root) => Arc::clone(root),
-            None => {
-                let root = Arc::new(Root::open(&location.directory)?);
-                opened
-                    .roots
-                    .insert(location.directory.clone(), Arc::clone(&root));
-                root
-            }
-        };
+        let root = location.directory.as_ref();
+        let root = root.map(|directory| open_root(directory, opened));
         let rules = Rules {
-            root,
+            root: root.transpose()?,
             files: location.files.clone(),
+            names: hosts::names(&location.path).count(),
             redirect: location.redirect.clone(),
+            fixed: location.fixed.clone(),
             fields: location.fields.clone(),
             cache: location.cache,
             access: location.access.clone(),
@@ -355,11 +227,19 @@ fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locatio
                 None => None,
             },
         };
-        let path = location.path.trim_matches('/').as_bytes().to_vec();
-        locations.push((path, Arc::new(rules)));
+        locations.push(Place::of(location, Arc::new(rules)));
     }
-    locations.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    hosts::sort(&mut locations);
     Ok(locations)
+}
+
+fn open_root(directory: &PathBuf, opened: &mut Opened<'_>) -> Result<Arc<Root>> {
+    if let Some(root) = opened.roots.get(directory) {
+        return Ok(Arc::clone(root));
+    }
+    let root = Arc::new(Root::open(directory)?);
+    opened.roots.insert(directory.clone(), Arc::clone(&root));
+    Ok(root)
 }
 
 /// Error pages are read once, so no error can wait for a disk or lead to another error.
@@ -374,51 +254,6 @@ fn error_page(path: &std::path::Path) -> Result<Vec<u8>> {
         );
     }
     std::fs::read(path).with_context(name)
-}
-
-impl Hosts {
-    fn add(&mut self, host: &VirtualHost, locations: Locations) -> Result<()> {
-        let number = self.locations.len();
-        self.locations.push(locations);
-        for name in &host.names {
-            let is_new = match name.strip_prefix('*') {
-                None => self.exact.insert(name.clone(), number).is_none(),
-                Some(end) => {
-                    let is_new = self.below.iter().all(|(its, _)| its != end);
-                    self.below.push((end.to_string(), number));
-                    is_new
-                }
-            };
-            if !is_new {
-                bail!("two servers have the name {name} at one address");
-            }
-        }
-        self.below
-            .sort_by_key(|(end, _)| std::cmp::Reverse(end.len()));
-        Ok(())
-    }
-
-    /// `host`: in lower case, without a port. A name that no host has is the first host's.
-    pub fn find(&self, host: &str, path: &[u8]) -> Option<&Arc<Rules>> {
-        let wild = || {
-            let mut below = self.below.iter();
-            below.find(|(end, _)| host.len() > end.len() && host.ends_with(end.as_str()))
-        };
-        let number = match self.exact.get(host) {
-            Some(number) => *number,
-            None => wild().map_or(0, |(_, number)| *number),
-        };
-        let mut locations = self.locations.get(number)?.iter();
-        let (_, rules) = locations.find(|(prefix, _)| is_below(path, prefix))?;
-        Some(rules)
-    }
-}
-
-fn is_below(path: &[u8], prefix: &[u8]) -> bool {
-    match path.strip_prefix(prefix) {
-        Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
-        None => false,
-    }
 }
 
 #[cfg(test)]

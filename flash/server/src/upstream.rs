@@ -171,6 +171,8 @@ pub struct Settings {
     /// After so many failures in a row, an address gets no requests for so long.
     pub failures: u32,
     pub down_ms: u64,
+    /// Bytes of a request's body. One that is longer gets 413.
+    pub body: u64,
 }
 
 impl Default for Settings {
@@ -185,6 +187,7 @@ impl Default for Settings {
             idle_ms: 60_000,
             failures: 3,
             down_ms: 10_000,
+            body: u64::MAX,
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::{Number, Time, Wrong};
+use super::values::{Number, Time, Wrong};
 use crate::access::{passwords, AuthSettings};
 
 /// `auth = { realm = "staff", users = "staff.htpasswd" }`, or `auth = false`.

@@ -2,17 +2,21 @@
 //! What a configuration has to be beyond its types.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
 
 use crate::access::Access;
 use crate::address::Address;
+use crate::sites::{FileOptions, Location, TlsListen, VirtualHost};
+use crate::tls::{Pair, Settings};
 use crate::types::Types;
 
 use super::access::{Said, SaidOfTypes};
-use super::auth;
-use super::{
-    Duration, FileOptions, Location, Pair, Part, Path, PathBuf, Redirect, Server, Settings,
-    Spanned, Time, TlsListen, VirtualHost, Wrong,
-};
+use super::file::{Part, Server};
+use super::values::{self, Time, Wrong};
+use super::{auth, content, locations, plans};
 
 /// Fields that the server writes itself; a second one would make an answer invalid or ambiguous.
 const OWN: [&str; 13] = [
@@ -30,7 +34,6 @@ const OWN: [&str; 13] = [
     "transfer-encoding",
     "vary",
 ];
-const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 /// The errors that have a page.
 const ERRORS: [u16; 11] = [401, 403, 404, 405, 412, 416, 429, 500, 502, 503, 504];
 
@@ -89,15 +92,13 @@ pub(super) fn hosts(
                 return Err(Wrong::at(span, what));
             }
         }
+        let locations = locations(spanned, directory)?;
         hosts.push(VirtualHost {
             listen,
             tls,
             names,
-            locations: locations(server, directory)?,
-            error_pages: error_pages(server)?
-                .into_iter()
-                .map(|(status, path)| (status, directory.join(server.root.get_ref()).join(path)))
-                .collect(),
+            error_pages: error_pages(server, &locations)?,
+            locations,
         });
     }
     Ok(hosts)
@@ -149,44 +150,31 @@ fn host_name(name: &Spanned<String>) -> Result<String, Wrong> {
     Ok(lower)
 }
 
-fn root(path: &Spanned<PathBuf>, directory: &Path) -> Result<PathBuf, Wrong> {
-    let root = directory.join(path.get_ref());
-    if !root.is_dir() {
-        let what = format!(
-            "there is no directory {}: create it, or correct `root`",
-            root.display()
-        );
-        return Err(Wrong::at(path.span(), what));
-    }
-    Ok(root)
-}
-
-fn index(name: &Spanned<String>) -> Result<String, Wrong> {
-    let text = name.get_ref();
-    if text.is_empty() || text.contains(['/', '\0']) {
-        let what = "`index` is the name of a file, without a slash";
-        return Err(Wrong::at(name.span(), what));
-    }
-    Ok(text.clone())
-}
-
-fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> {
+fn locations(spanned: &Spanned<Server>, below: &Path) -> Result<Vec<Location>, Wrong> {
+    let server = spanned.get_ref();
+    let root = server.root.as_ref();
+    let span = root.map_or(spanned.span(), Spanned::span);
+    let root = root.map(|root| values::directory(root, below, "root"));
     let whole = Location {
         path: "/".to_string(),
-        directory: root(&server.root, directory)?,
+        is_exact: false,
+        endings: Vec::new(),
+        directory: root.transpose()?,
         files: FileOptions {
             index: match &server.index {
-                Some(name) => index(name)?,
+                Some(names) => content::index(names)?,
                 None => FileOptions::default().index,
             },
             lists: server.list,
             precompressed: server.precompressed,
             dotfiles: server.dotfiles,
+            ..FileOptions::default()
         },
         redirect: None,
+        fixed: None,
         upstream: None,
         cache: server.cache.map(|time| time.0),
-        fields: fields(&server.headers, &server.root.span())?,
+        fields: fields(&server.headers, &span)?,
         access: Said {
             allow: &server.allow,
             deny: &server.deny,
@@ -199,27 +187,30 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
             charset: &server.charset,
         }
         .over(&Types::default()),
-        auth: auth::over(&server.auth, None, directory)?,
+        auth: auth::over(&server.auth, None, below)?,
         rate: server.rate.map(|rate| rate.0),
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
         can_have_application(server, part.get_ref())?;
-        let location = location(part.get_ref(), &whole, directory)?;
-        let path = location.path.trim_matches('/');
-        if found
-            .iter()
-            .any(|other| other.path.trim_matches('/') == path)
-        {
+        let location = location(part.get_ref(), &whole, below)?;
+        if found.iter().any(|other| is_same(other, &location)) {
+            let path = location.path.trim_matches('/');
             let what = format!("this server has the location `/{path}` already: remove one");
             return Err(Wrong::at(part.get_ref().path.span(), what));
         }
         found.push(location);
     }
-    if !found
-        .iter()
-        .any(|location| location.path.trim_matches('/').is_empty())
-    {
+    let is_for_all = |location: &Location| {
+        let is_whole = !location.is_exact && location.endings.is_empty();
+        is_whole && location.path.trim_matches('/').is_empty()
+    };
+    if !found.iter().any(is_for_all) {
+        if whole.directory.is_none() {
+            let what =
+                "there is no `root` for files: set it, or add a location \"/\" that needs none";
+            return Err(Wrong::at(span, what));
+        }
         found.push(whole);
     }
     Ok(found)
@@ -243,6 +234,18 @@ fn can_have_application(server: &Server, part: &Part) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// The second would never answer.
+fn is_same(a: &Location, b: &Location) -> bool {
+    let is_path = a.path.trim_matches('/') == b.path.trim_matches('/');
+    let has_endings = |ending: &String| a.endings.contains(ending);
+    let is_covered = match (a.endings.is_empty(), b.endings.is_empty()) {
+        (true, true) => true,
+        (false, false) => b.endings.iter().all(has_endings),
+        _ => false,
+    };
+    is_path && a.is_exact == b.is_exact && is_covered
+}
+
 /// What a location does not say is as in its server.
 fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location, Wrong> {
     let path = part.path.get_ref();
@@ -253,23 +256,27 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
         return Err(Wrong::at(part.path.span(), what));
     }
     let own_root = match &part.root {
-        Some(path) => root(path, directory)?,
+        Some(path) => Some(values::directory(path, directory, "root")?),
         None => whole.directory.clone(),
     };
-    Ok(Location {
+    let mut location = Location {
         path: path.clone(),
-        upstream: super::upstream::plan(part, directory, &own_root)?,
+        is_exact: false,
+        endings: Vec::new(),
+        fixed: None,
+        upstream: plans::plan(part, directory, own_root.as_deref())?,
         directory: own_root,
         files: FileOptions {
             index: match &part.index {
-                Some(name) => index(name)?,
+                Some(names) => content::index(names)?,
                 None => whole.files.index.clone(),
             },
             lists: part.list.unwrap_or(whole.files.lists),
             precompressed: part.precompressed.unwrap_or(whole.files.precompressed),
             dotfiles: part.dotfiles.unwrap_or(whole.files.dotfiles),
+            ..FileOptions::default()
         },
-        redirect: part.redirect.as_ref().map(redirect).transpose()?,
+        redirect: part.redirect.as_ref().map(content::redirect).transpose()?,
         cache: cache(part.cache, whole.cache),
         fields: match &part.headers {
             Some(table) => fields(table, &part.path.span())?,
@@ -289,29 +296,13 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
         .over(&whole.types),
         auth: auth::over(&part.auth, whole.auth.as_ref(), directory)?,
         rate: part.rate.map(|rate| rate.0).or(whole.rate),
-    })
+    };
+    locations::complete(part, &mut location, directory)?;
+    Ok(location)
 }
 
 fn cache(own: Option<Time>, whole: Option<Duration>) -> Option<Duration> {
     own.map(|time| time.0).or(whole)
-}
-
-fn redirect(to: &Spanned<super::To>) -> Result<Redirect, Wrong> {
-    let (span, to) = (to.span(), to.get_ref());
-    let begins = ["/", "http://", "https://"];
-    let is_target = begins.iter().any(|begin| to.to.starts_with(begin))
-        && to.to.bytes().all(|byte| byte.is_ascii_graphic());
-    if !is_target {
-        let what = "`to` is a path that begins with a slash or a URL, without spaces";
-        return Err(Wrong::at(span, what));
-    }
-    let status = to.status.unwrap_or(301);
-    if !REDIRECTS.contains(&status) {
-        let what = format!("{status} is no redirect: `status` is one of 301, 302, 303, 307, 308");
-        return Err(Wrong::at(span, what));
-    }
-    let to = to.to.clone();
-    Ok(Redirect { to, status })
 }
 
 /// A `toml::Table` has no places, so an error names the field and the place of its owner.
@@ -346,7 +337,7 @@ fn fields(
     Ok(fields)
 }
 
-fn error_pages(server: &Server) -> Result<Vec<(u16, PathBuf)>, Wrong> {
+fn error_pages(server: &Server, locations: &[Location]) -> Result<Vec<(u16, PathBuf)>, Wrong> {
     let mut pages = Vec::new();
     for (status, path) in &server.error_pages {
         let is_known = |known: &u16| known.to_string() == *status;
@@ -361,7 +352,11 @@ fn error_pages(server: &Server) -> Result<Vec<(u16, PathBuf)>, Wrong> {
             let what = "`error_pages`: write a path below `root`, as \"/404.html\"";
             return Err(Wrong::at(path.span(), what));
         }
-        pages.push((known, PathBuf::from(relative)));
+        let Some(file) = locations::file_of(locations, Path::new(relative)) else {
+            let what = format!("`error_pages`: no location has the file {text}: set its `root`");
+            return Err(Wrong::at(path.span(), what));
+        };
+        pages.push((known, file));
     }
     Ok(pages)
 }

@@ -5,7 +5,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::access::Network;
-use super::{Number, Wrong};
+use super::values::{Number, Wrong};
 use crate::access::limits::{Rate, Settings};
 
 /// Bytes per second.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::time::Duration;
+
 use super::*;
+use crate::sites::Location;
 use proptest::prelude::*;
 
 const SERVER: &str = "[[server]]\nlisten = [\"127.0.0.1:80\"]\nroot = \"/\"\n";
@@ -67,6 +70,90 @@ fn errors_name_the_place_and_the_remedy() {
         let found = wrong(&text);
         assert!(found.starts_with(begin) && found.contains(remedy), "{text}{found}");
     }
+}
+
+#[test]
+fn errors_of_locations_name_the_place_and_the_remedy() {
+    let proxy = "proxy = \"http://a\"";
+    for (settings, begin, remedy) in [
+        ("fallback = \"b\"".to_string(), "6:12: ", "\"/index.html\""),
+        (
+            "fallback = \"/../b\"".to_string(),
+            "6:12: ",
+            "\"/index.html\"",
+        ),
+        ("endings = [\"css\"]".to_string(), "6:11: ", "\".css\""),
+        ("endings = []".to_string(), "6:11: ", "\".css\""),
+        (
+            "alias = \"/none/such\"".to_string(),
+            "6:9: ",
+            "correct `alias`",
+        ),
+        (
+            "alias = \"/\"\nroot = \"/\"".to_string(),
+            "6:9: ",
+            "remove one",
+        ),
+        ("files_first = true".to_string(), "5:8: ", "needs a `proxy`"),
+        (
+            format!("fallback = \"/b\"\n{proxy}"),
+            "5:8: ",
+            "`files_first`",
+        ),
+        ("answer = { status = 301 }".to_string(), "6:10: ", "404"),
+        (
+            "answer = { status = 204, text = \"a\" }".to_string(),
+            "6:10: ",
+            "remove `text`",
+        ),
+        (
+            format!("answer = {{ status = 404 }}\n{proxy}"),
+            "7:9: ",
+            "remove the others",
+        ),
+        (
+            "redirect = { to = \"/{nothing}\" }".to_string(),
+            "6:12: ",
+            "{host}",
+        ),
+        (
+            "redirect = { to = \"{target}\" }".to_string(),
+            "6:12: ",
+            "begins with a slash",
+        ),
+        ("index = [\"a/b\"]".to_string(), "6:9: ", "without a slash"),
+        (
+            "proxy = { to = \"http://a\", path = \"b\" }".to_string(),
+            "6:9: ",
+            "\"/v1\"",
+        ),
+        (
+            "proxy = { to = \"http://a\", headers = { Via = \"b\" } }".to_string(),
+            "6:9: ",
+            "remove it",
+        ),
+        (
+            "proxy = { to = \"http://a\", headers = { X = \"{b}\" } }".to_string(),
+            "6:9: ",
+            "{client}",
+        ),
+    ] {
+        let text = format!("{SERVER}[[server.location]]\npath = \"/a\"\n{settings}\n");
+        let found = wrong(&text);
+        assert!(
+            found.starts_with(begin) && found.contains(remedy),
+            "{text}{found}"
+        );
+    }
+    let without_root = "[[server]]\nlisten = [\"127.0.0.1:80\"]\n";
+    assert!(wrong(without_root).contains("no `root`"));
+    let files = "[[server.location]]\npath = \"/\"\n";
+    assert!(wrong(&format!("{without_root}{files}")).contains("no `root`"));
+    let redirect =
+        format!("{without_root}{files}redirect = {{ to = \"https://{{host}}{{target}}\" }}\n");
+    assert!(parse(&redirect, Path::new("/")).is_ok());
+    let same = "[[server.location]]\npath = \"/a\"\nendings = [\".b\"]\n";
+    assert!(wrong(&format!("{SERVER}{same}{same}")).contains("remove one"));
 }
 
 #[test]

@@ -3,40 +3,39 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::de::{self, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use toml::Spanned;
 
-use super::application::Application;
-use super::{Number, Part, Path, PathBuf, Time, Wrong};
-use crate::upstream::http::{Forwarded, Host, Options};
-use crate::upstream::{fastcgi, scripts, Place, Plan, Protocol, Settings};
+use super::content::Names;
+use super::values::{Number, Time};
+use crate::upstream::Place;
 
-/// Scripts of a location at the same time, and how long each may take.
-const PROCESSES: usize = 16;
-const SCRIPT_MS: u64 = 30_000;
 /// Bytes that wait for who is slower: least and most.
 const BUFFER: std::ops::RangeInclusive<u64> = 4096..=64 << 20;
 
 /// `"http://..."`, a list of them, or a table with `to`.
 #[derive(Debug)]
-pub(super) struct Proxy(ProxyTable);
+pub(super) struct Proxy(pub ProxyTable);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProxyTable {
-    to: Targets<Web>,
-    host: Option<HostName>,
+pub(super) struct ProxyTable {
+    pub to: Targets<Web>,
+    pub host: Option<HostName>,
     #[serde(default)]
-    forwarded: ForwardedName,
+    pub forwarded: ForwardedName,
     #[serde(default)]
-    trust_client: bool,
+    pub trust_client: bool,
+    pub path: Option<String>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ForwardedName {
+pub(super) enum ForwardedName {
     #[default]
     Separate,
     Standard,
@@ -47,41 +46,54 @@ enum ForwardedName {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FastCgi {
-    to: Targets<Responder>,
-    root: Option<PathBuf>,
-    index: Option<String>,
-    ending: Option<String>,
+    pub to: Targets<Responder>,
+    pub root: Option<PathBuf>,
+    pub index: Option<Names>,
+    pub ending: Option<String>,
     #[serde(default)]
-    application: bool,
+    pub application: bool,
     #[serde(default)]
-    params: BTreeMap<String, String>,
+    pub params: BTreeMap<String, String>,
+}
+
+impl FastCgi {
+    /// What directories show, if that is looked for.
+    pub fn index_list(&self) -> Option<Vec<String>> {
+        let names = self.index.as_ref().filter(|names| names.is_list)?;
+        Some(names.all.clone())
+    }
+
+    pub fn is_application(&self) -> bool {
+        self.application
+    }
 }
 
 /// Programs that are started for each request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cgi {
-    root: PathBuf,
-    processes: Option<Number<1, 10_000>>,
-    time: Option<Time>,
-    output: Option<Output>,
+    pub root: PathBuf,
+    pub processes: Option<Number<1, 10_000>>,
+    pub time: Option<Time>,
+    pub output: Option<Bytes>,
     #[serde(default)]
-    params: BTreeMap<String, String>,
+    pub params: BTreeMap<String, String>,
 }
 
 /// Limits and times, whatever the protocol.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
-    connections: Option<Number<1, 100_000>>,
-    buffer: Option<Buffer>,
-    connect: Option<Time>,
-    send: Option<Time>,
-    read: Option<Time>,
-    tunnel: Option<Time>,
-    idle: Option<Time>,
-    failures: Option<Number<1, 1000>>,
-    down: Option<Time>,
+    pub connections: Option<Number<1, 100_000>>,
+    pub buffer: Option<Buffer>,
+    pub connect: Option<Time>,
+    pub send: Option<Time>,
+    pub read: Option<Time>,
+    pub tunnel: Option<Time>,
+    pub idle: Option<Time>,
+    pub failures: Option<Number<1, 1000>>,
+    pub down: Option<Time>,
+    pub body: Option<Bytes>,
 }
 
 impl<'de> Deserialize<'de> for Proxy {
@@ -118,6 +130,8 @@ fn to(to: Targets<Web>) -> ProxyTable {
         host: None,
         forwarded: ForwardedName::default(),
         trust_client: false,
+        path: None,
+        headers: BTreeMap::new(),
     }
 }
 
@@ -158,7 +172,7 @@ impl<'de, T: Target> Deserialize<'de> for Targets<T> {
 
 /// `http://HOST[:PORT]` or `unix:/PATH`.
 #[derive(Debug)]
-pub(super) struct Web(Place);
+pub(super) struct Web(pub Place);
 
 impl Target for Web {
     fn parse(text: &str) -> Result<Web, String> {
@@ -186,7 +200,7 @@ impl Target for Web {
 
 /// `HOST:PORT` or `unix:/PATH`.
 #[derive(Debug)]
-struct Responder(Place);
+pub(super) struct Responder(pub Place);
 
 impl Target for Responder {
     fn parse(text: &str) -> Result<Responder, String> {
@@ -232,7 +246,7 @@ pub(super) fn place(text: &str, usual: Option<u16>) -> Option<Place> {
 
 /// What the upstream sees as `Host`.
 #[derive(Debug)]
-struct HostName(String);
+pub(super) struct HostName(pub String);
 
 impl<'de> Deserialize<'de> for HostName {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<HostName, D::Error> {
@@ -250,18 +264,18 @@ impl<'de> Deserialize<'de> for HostName {
 
 /// Bytes, any number of them.
 #[derive(Debug)]
-struct Output(u64);
+pub(super) struct Bytes(pub u64);
 
-impl<'de> Deserialize<'de> for Output {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Output, D::Error> {
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
         let text = String::deserialize(from)?;
-        let size = kit_units::parse_size(&text).map(Output);
+        let size = kit_units::parse_size(&text).map(Bytes);
         size.map_err(|why| D::Error::custom(format!("`{text}` is no size: {why}")))
     }
 }
 
 #[derive(Debug)]
-struct Buffer(usize);
+pub(super) struct Buffer(pub usize);
 
 impl<'de> Deserialize<'de> for Buffer {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Buffer, D::Error> {
@@ -272,186 +286,5 @@ impl<'de> Deserialize<'de> for Buffer {
             Ok(bytes) if BUFFER.contains(&size) => Ok(Buffer(bytes)),
             _ => Err(D::Error::custom("the size must be from 4K to 64M")),
         }
-    }
-}
-
-/// The upstream of a location, if it has one. `directory`: where relative paths begin; `root`: of the location.
-pub(super) fn plan(part: &Part, directory: &Path, root: &Path) -> Result<Option<Plan>, Wrong> {
-    let settings = settings(part.upstream.as_ref().map(Spanned::get_ref));
-    let spans = [
-        part.redirect.as_ref().map(Spanned::span),
-        part.proxy.as_ref().map(Spanned::span),
-        part.fastcgi.as_ref().map(Spanned::span),
-        part.cgi.as_ref().map(Spanned::span),
-        part.application.as_ref().map(Spanned::span),
-    ];
-    if let Some(second) = spans.into_iter().flatten().nth(1) {
-        let what =
-            "a location has one of `redirect`, `proxy`, `fastcgi`, `cgi` and `application`: remove the others";
-        return Err(Wrong::at(second, what));
-    }
-    let (protocol, to) = if let Some(proxy) = &part.proxy {
-        http(proxy.get_ref())
-    } else if let Some(fastcgi) = &part.fastcgi {
-        fast_cgi(part, fastcgi, directory, root)?
-    } else if let Some(cgi) = &part.cgi {
-        let settings = Settings {
-            connections: cgi.get_ref().processes.map_or(PROCESSES, |number| number.0),
-            ..settings
-        };
-        return Ok(Some(Plan {
-            protocol: of_scripts(part, cgi, directory)?,
-            to: vec![Place::Script],
-            settings,
-        }));
-    } else if let Some(application) = &part.application {
-        return of_application(part, application, directory).map(Some);
-    } else if let Some(limits) = &part.upstream {
-        let what =
-            "`upstream` has the limits of `proxy`, `fastcgi` or `cgi`, which is not there: add it";
-        return Err(Wrong::at(limits.span(), what));
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(Plan {
-        protocol,
-        to,
-        settings,
-    }))
-}
-
-fn http(Proxy(table): &Proxy) -> (Protocol, Vec<Place>) {
-    let options = Options {
-        host: match &table.host {
-            Some(HostName(name)) => Host::Name(name.clone()),
-            None => Host::Client,
-        },
-        forwarded: match table.forwarded {
-            ForwardedName::Separate => Forwarded::Separate,
-            ForwardedName::Standard => Forwarded::Standard,
-            ForwardedName::None => Forwarded::None,
-        },
-        trusts_client: table.trust_client,
-    };
-    let to = table.to.0.iter().map(|Web(place)| place.clone());
-    (Protocol::Http(options), to.collect())
-}
-
-fn fast_cgi(
-    part: &Part,
-    spanned: &Spanned<FastCgi>,
-    directory: &Path,
-    root: &Path,
-) -> Result<(Protocol, Vec<Place>), Wrong> {
-    let (span, table) = (spanned.span(), spanned.get_ref());
-    let wrong = |what: &str| Err(Wrong::at(span.clone(), what));
-    if table.application && (table.index.is_some() || table.ending.is_some()) {
-        return wrong("`fastcgi`: an `application` has no scripts: remove `index` and `ending`");
-    }
-    let ending = table.ending.clone().unwrap_or(".php".to_string());
-    let index = table.index.clone().unwrap_or(format!("index{ending}"));
-    if !ending.starts_with('.') || ending.contains('/') {
-        return wrong("`fastcgi`: `ending` is the end of a name, as \".php\"");
-    }
-    if index.is_empty() || index.contains(['/', '\0']) {
-        return wrong("`fastcgi`: `index` is the name of a file, without a slash");
-    }
-    let variables = params(&table.params, &span)?;
-    let named = table.root.as_ref().map(|root| directory.join(root));
-    // The program may see other directories than the server: it is not looked for.
-    let root = named.unwrap_or(root.to_path_buf());
-    let root = std::path::absolute(&root).unwrap_or(root);
-    let options = fastcgi::Options {
-        root,
-        location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
-        scripts: (!table.application).then_some((ending, index)),
-        variables,
-    };
-    let to = table.to.0.iter().map(|Responder(place)| place.clone());
-    Ok((Protocol::FastCgi(options), to.collect()))
-}
-
-fn of_scripts(part: &Part, spanned: &Spanned<Cgi>, directory: &Path) -> Result<Protocol, Wrong> {
-    let (span, table) = (spanned.span(), spanned.get_ref());
-    let root = directory.join(&table.root);
-    let Some(root) = root.canonicalize().ok().filter(|root| root.is_dir()) else {
-        let root = root.display();
-        let what = format!("`cgi`: there is no directory {root}: create it, or correct `root`");
-        return Err(Wrong::at(span, what));
-    };
-    let ms = |time: Time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
-    Ok(Protocol::Cgi(scripts::Options {
-        root,
-        location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
-        time_ms: table.time.map_or(SCRIPT_MS, ms),
-        output: table.output.as_ref().map_or(u64::MAX, |bytes| bytes.0),
-        variables: params(&table.params, &span)?,
-    }))
-}
-
-fn of_application(
-    part: &Part,
-    spanned: &Spanned<Application>,
-    directory: &Path,
-) -> Result<Plan, Wrong> {
-    let (span, table) = (spanned.span(), spanned.get_ref());
-    if let Some(limits) = &part.upstream {
-        let what = "an `application` has its limits in its own table: remove `upstream`";
-        return Err(Wrong::at(limits.span(), what));
-    }
-    let variables = params(&table.params, &span)?;
-    let options = table.options(part.path.get_ref(), directory, variables);
-    let wrong = |what: String| Wrong::at(span, format!("`application`: {what}"));
-    Ok(Plan {
-        protocol: Protocol::Application(options.map_err(wrong)?),
-        to: vec![Place::Application],
-        settings: Settings::default(),
-    })
-}
-
-fn params(
-    table: &BTreeMap<String, String>,
-    span: &std::ops::Range<usize>,
-) -> Result<Vec<(String, String)>, Wrong> {
-    for (name, value) in table {
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        if name.is_empty() || !name.bytes().all(is_name) {
-            let what = format!(
-                "`params`: `{name}` is no name of a variable: it has letters, digits and `_`"
-            );
-            return Err(Wrong::at(span.clone(), what));
-        }
-        if value.contains('\0') {
-            let what = format!("`params`: the value of `{name}` has a zero byte: remove it");
-            return Err(Wrong::at(span.clone(), what));
-        }
-    }
-    Ok(table.clone().into_iter().collect())
-}
-
-fn settings(limits: Option<&Limits>) -> Settings {
-    let usual = Settings::default();
-    let Some(limits) = limits else {
-        return usual;
-    };
-    let ms = |time: Option<Time>, usual| {
-        time.map_or(usual, |time| {
-            u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX / 2)
-        })
-    };
-    Settings {
-        connections: limits
-            .connections
-            .map_or(usual.connections, |number| number.0),
-        buffer: limits.buffer.as_ref().map_or(usual.buffer, |size| size.0),
-        connect_ms: ms(limits.connect, usual.connect_ms),
-        send_ms: ms(limits.send, usual.send_ms),
-        read_ms: ms(limits.read, usual.read_ms),
-        tunnel_ms: ms(limits.tunnel, usual.tunnel_ms),
-        idle_ms: ms(limits.idle, usual.idle_ms),
-        failures: limits
-            .failures
-            .map_or(usual.failures, |number| number.0 as u32),
-        down_ms: ms(limits.down, usual.down_ms),
     }
 }

@@ -11,6 +11,17 @@ use crate::upstream::{fastcgi, scripts, Form, Protocol, Reader, Settings, Upstre
 /// Upstreams that one request is sent to.
 pub(in crate::connection) const TRIES: u32 = 3;
 
+/// Who answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::connection) enum Way {
+    /// Files, a redirect, or what is always the same.
+    Files,
+    /// The upstream, whatever there is.
+    Upstream,
+    /// A file if there is one, and the upstream otherwise.
+    Either,
+}
+
 pub struct Relay {
     pub(in crate::connection) request: Box<Request>,
     pub(in crate::connection) upstream: Arc<Upstream>,
@@ -28,6 +39,8 @@ pub struct Relay {
     pub(in crate::connection) sent: u64,
     /// Some of the body has been taken from the client, so the request cannot be sent again.
     pub(in crate::connection) has_taken_body: bool,
+    /// Bytes of the body and of its framing.
+    pub(in crate::connection) taken: u64,
     /// The client waits for a 100.
     pub(in crate::connection) expects_continue: bool,
     /// The whole request is in `to_upstream`, or was.
@@ -59,6 +72,7 @@ pub(in crate::connection) enum Failure {
     Malformed(Malformed),
     Time,
     BadBody,
+    LongBody,
     BodyTime,
 }
 
@@ -69,13 +83,17 @@ impl Failure {
             Failure::NoLink => 503,
             Failure::ConnectTime | Failure::Time => 504,
             Failure::BadBody => 400,
+            Failure::LongBody => 413,
             Failure::BodyTime => 408,
         }
     }
 
     /// The upstream, and not the client or the own limit.
     pub(in crate::connection) fn is_upstreams(self) -> bool {
-        !matches!(self, Failure::NoLink | Failure::BadBody | Failure::BodyTime)
+        !matches!(
+            self,
+            Failure::NoLink | Failure::BadBody | Failure::LongBody | Failure::BodyTime
+        )
     }
 }
 

@@ -5,15 +5,18 @@
 use std::sync::Arc;
 
 use super::{Asked, Connection, State};
-use crate::answer::Form;
+use crate::answer::{Form, Reply};
 use crate::candidates::{Candidates, Role};
-use crate::context::Context;
+use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
-use crate::http::request::Request;
+use crate::http::request::{Method, Request};
 use crate::http::target::Target;
+use crate::sites::Rules;
 use crate::status;
+use crate::template::Subject;
+use crate::upstream::variables::Script;
 
 impl Connection {
     pub(super) fn found_by_helper(
@@ -30,10 +33,11 @@ impl Connection {
         match result {
             helpers::Result::Opened(at, lookup) => {
                 self.has_missed = matches!(lookup, Lookup::Missing);
-                let lookup = match &self.rules {
-                    Some(rules) => {
+                let root = self.rules.as_ref().and_then(|rules| rules.root.clone());
+                let lookup = match root {
+                    Some(root) => {
                         let (stage, now) = (&mut context.stage, context.now);
-                        stage.found(&rules.root, &mut candidates, at, lookup, now)
+                        stage.found(&root, &mut candidates, at, lookup, now)
                     }
                     None => lookup,
                 };
@@ -46,6 +50,27 @@ impl Connection {
             }
             _ => self.error(500, request, context),
         }
+    }
+
+    /// The answer for which nothing has to be looked for.
+    pub(super) fn constant(
+        &self,
+        request: &Request,
+        rules: &Rules,
+        context: &Context,
+    ) -> Option<Reply> {
+        let common = self.common(request, context);
+        if let Some(fixed) = &rules.fixed {
+            return Some(common.fixed(fixed));
+        }
+        let redirect = rules.redirect.as_ref()?;
+        let subject = Subject {
+            request,
+            is_secure: self.transport.is_encrypted(),
+            client: self.peer.address,
+            names: rules.names,
+        };
+        Some(common.redirect(&redirect.to.write(&subject), redirect.status))
     }
 
     /// A page of what the server shows of itself.
@@ -71,7 +96,12 @@ impl Connection {
         let Some(rules) = &self.rules else {
             return self.error(404, request, context);
         };
-        let root = Arc::clone(&rules.root);
+        let Some(root) = rules.root.clone() else {
+            return self.error(404, request, context);
+        };
+        if candidates.role() == Role::Upstream {
+            return self.ask_upstream(key, request, &candidates, context);
+        }
         let stage = &mut context.stage;
         if let Some(lookup) = stage.find(&root, &mut candidates, context.now) {
             return self.found(key, request, candidates, lookup, context);
@@ -131,13 +161,23 @@ impl Connection {
         };
         let file = match lookup {
             Lookup::Found(file) => file,
+            Lookup::Missing if candidates.skip(1) => {
+                return self.look_up(key, request, candidates, context)
+            }
             Lookup::Missing => return self.error(404, request, context),
             Lookup::Forbidden => return self.error(403, request, context),
             Lookup::Busy => return self.error(503, request, context),
             Lookup::Failed(_) => return self.error(500, request, context),
         };
         match (candidates.role(), file.kind) {
+            (Role::Script, Kind::Regular) => {
+                self.ask_upstream(key, request, &candidates, context);
+            }
+            (Role::File(_), Kind::Regular) if !is_for_files(request.method) => {
+                self.error(405, request, context);
+            }
             (Role::File(coding), Kind::Regular) => {
+                self.take_rules_of(&candidates, &request, context);
                 let common = self.common(&request, context);
                 let form = Form {
                     name: candidates.plain_name(),
@@ -154,7 +194,11 @@ impl Connection {
             (Role::File(Some(_)), _) if candidates.skip(1) => {
                 self.look_up(key, request, candidates, context);
             }
-            (Role::File(_), Kind::Directory) if !path.is_directory => {
+            // What is no file is a program's.
+            (Role::File(_), Kind::Directory) if self.is_before_upstream() && candidates.skip(1) => {
+                self.look_up(key, request, candidates, context);
+            }
+            (Role::File(_), Kind::Directory) if !path.is_directory && candidates.is_own() => {
                 let common = self.common(&request, context);
                 let reply = common.to_directory(&path.raw, path.query.as_deref());
                 self.reply(Some(request), reply, context);
@@ -174,4 +218,60 @@ impl Connection {
             _ => self.error(403, request, context),
         }
     }
+
+    /// What a location says of the file itself, as of `/index.html`, holds also where it is an index or a fallback.
+    fn take_rules_of(&mut self, candidates: &Candidates, request: &Request, context: &Context) {
+        let Some(rules) = self.rules.as_ref().filter(|_| !candidates.is_own()) else {
+            return;
+        };
+        let own = match self.site {
+            Site::Files(address) if rules.files.left_out == 0 => {
+                let hosts = context.shared.hosts.get(address);
+                hosts.and_then(|hosts| hosts.find(&request.host, candidates.plain_name()))
+            }
+            _ => None,
+        };
+        let is_for_files = |own: &&Arc<Rules>| {
+            let is_other = own.upstream.is_some() || own.redirect.is_some() || own.fixed.is_some();
+            let is_open = own.auth.is_none() && own.access.admits(self.peer.address);
+            is_open && !is_other && own.files.left_out == 0
+        };
+        if let Some(own) = own.filter(is_for_files) {
+            let own = Arc::clone(own);
+            self.rules = Some(own);
+        }
+    }
+
+    fn is_before_upstream(&self) -> bool {
+        let rules = self.rules.as_ref();
+        rules.is_some_and(|rules| rules.files.before_upstream)
+    }
+
+    /// No file answers, or the file is a script.
+    fn ask_upstream(
+        &mut self,
+        key: usize,
+        mut request: Box<Request>,
+        candidates: &Candidates,
+        context: &mut Context,
+    ) {
+        let rules = self.rules.as_ref();
+        let Some(upstream) = rules.and_then(|rules| rules.upstream.clone()) else {
+            return self.error(404, request, context);
+        };
+        let script = (!candidates.name().is_empty()).then(|| Script {
+            name: [b"/", candidates.name()].concat(),
+            path_info: Vec::new(),
+        });
+        let fields = std::mem::take(&mut request.fields);
+        if let Some(pool) = upstream.pool.clone() {
+            return self.begin_lending(key, request, &fields, upstream, pool, context);
+        }
+        let asked = (upstream, script);
+        self.begin_relay(key, request, &fields, asked, context);
+    }
+}
+
+fn is_for_files(method: Method) -> bool {
+    matches!(method, Method::Get | Method::Head)
 }

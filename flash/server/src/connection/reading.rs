@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::exchange::Way;
 use super::{rules_for, Connection, State, Went};
 use crate::context::Context;
 use crate::http::chunked::Body;
@@ -16,7 +17,7 @@ impl Connection {
             match self.reader.read(&self.input, context.options.max_head) {
                 Parsed::Request(mut request, length) => {
                     self.rules = rules_for(self.site, &request, context);
-                    let is_relayed = self.upstream_for(&request).is_some();
+                    let is_relayed = self.way(&request) != Way::Files;
                     if is_relayed {
                         request.fields = fields(&self.input[..length]);
                     }

@@ -10,10 +10,11 @@ use super::exchange::{Failure, Relay, TRIES};
 use super::{Connection, Next, State, Went};
 use crate::context::Context;
 use crate::counts::add;
-use crate::http::request::{Method, Refusal, Request};
+use crate::http::request::{Framing, Method, Refusal, Request};
 use crate::upstream::answer::{Outlet, Queue, WrongLength};
 use crate::upstream::http::{self, Field};
 use crate::upstream::links::{NoLink, Wants};
+use crate::upstream::variables::Script;
 use crate::upstream::{Reader, Upstream};
 
 mod asking;
@@ -43,7 +44,7 @@ impl Connection {
         key: usize,
         request: Box<Request>,
         fields: &[Field],
-        upstream: Arc<Upstream>,
+        (upstream, script): (Arc<Upstream>, Option<Script>),
         context: &mut Context,
     ) {
         add(&context.counts().upstream_requests, 1);
@@ -54,7 +55,11 @@ impl Connection {
             let reply = self.common(&request, context).options();
             return self.reply(Some(request), reply, context);
         }
-        let (head, form, upgrade) = match self.head_for(&upstream, &request, fields, context) {
+        if matches!(request.body, Framing::Length(length) if length > upstream.settings().body) {
+            return self.error(413, request, context);
+        }
+        let head = self.head_for(&upstream, &request, fields, script, context);
+        let (head, form, upgrade) = match head {
             Ok(head) => head,
             Err(status) => return self.error(status, request, context),
         };
@@ -75,6 +80,7 @@ impl Connection {
             to_upstream: Queue::default(),
             sent: 0,
             has_taken_body: false,
+            taken: 0,
             is_refused: false,
             received: Vec::new(),
             outlet: Outlet::default(),

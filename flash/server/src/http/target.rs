@@ -34,28 +34,59 @@ impl Path {
     /// For an upstream: as it came, but without segments that lead elsewhere. What the upstream makes of them could be
     /// another path than the one that chose the location.
     pub fn forwarded(&self) -> String {
+        self.with_query(self.plain())
+    }
+
+    /// As [`Path::forwarded`], with `to` in place of the first names.
+    pub fn forwarded_to(&self, to: &str, names: usize) -> String {
+        let rest = self.behind(names);
+        let to = to.trim_end_matches('/');
+        let target = match rest.is_empty() && (!self.is_directory || to.is_empty()) {
+            true if to.is_empty() => "/".to_string(),
+            true => to.to_string(),
+            false => format!("{to}/{rest}"),
+        };
+        self.with_query(target)
+    }
+
+    /// What is behind the first names, as it came, without segments that lead elsewhere and without a slash at its begin.
+    pub fn behind(&self, names: usize) -> String {
+        let plain = self.plain();
+        let mut rest = plain.trim_start_matches('/');
+        for _ in 0..names {
+            rest = match rest.find('/') {
+                Some(at) => rest[at..].trim_start_matches('/'),
+                None => "",
+            };
+        }
+        rest.to_string()
+    }
+
+    /// As it came, but without segments that lead elsewhere.
+    pub fn plain(&self) -> String {
         let is_dots = |segment: &str| {
             let plain = segment.replace("%2e", ".").replace("%2E", ".");
             matches!(plain.as_str(), "." | "..")
         };
-        let mut target = match self.raw.split('/').any(is_dots) {
-            false => self.raw.clone(),
-            true => {
-                let mut names: Vec<&str> = Vec::new();
-                for segment in self.raw.split('/') {
-                    match segment.replace("%2e", ".").replace("%2E", ".").as_str() {
-                        "" | "." => {}
-                        ".." => drop(names.pop()),
-                        _ => names.push(segment),
-                    }
-                }
-                let end = match self.is_directory && !names.is_empty() {
-                    true => "/",
-                    false => "",
-                };
-                format!("/{}{end}", names.join("/"))
+        if !self.raw.split('/').any(is_dots) {
+            return self.raw.clone();
+        }
+        let mut names: Vec<&str> = Vec::new();
+        for segment in self.raw.split('/') {
+            match segment.replace("%2e", ".").replace("%2E", ".").as_str() {
+                "" | "." => {}
+                ".." => drop(names.pop()),
+                _ => names.push(segment),
             }
+        }
+        let end = match self.is_directory && !names.is_empty() {
+            true => "/",
+            false => "",
         };
+        format!("/{}{end}", names.join("/"))
+    }
+
+    fn with_query(&self, mut target: String) -> String {
         if let Some(query) = &self.query {
             target.push('?');
             target.push_str(query);
@@ -243,6 +274,31 @@ mod tests {
         };
         assert_eq!(path.name, b"app/x%2F..%2fy");
         assert!(path.no_file.is_some());
+    }
+
+    #[test]
+    fn an_upstream_sees_another_path_in_place_of_the_locations() {
+        let forwarded = |raw: &str, to: &str, names| match parse(raw, Method::Get) {
+            Ok((Target::Path(path), _)) => path.forwarded_to(to, names),
+            other => panic!("{other:?}"),
+        };
+        for (raw, to, expected) in [
+            ("/api/a%20b/?x=/y", "/", "/a%20b/?x=/y"),
+            ("/api/a", "/v1", "/v1/a"),
+            ("/api/a", "/v1/", "/v1/a"),
+            ("//api//a/", "/v1/", "/v1/a/"),
+            ("/api/", "/v1", "/v1/"),
+            ("/api", "/v1", "/v1"),
+            ("/api?a", "/", "/?a"),
+            ("/api/", "/", "/"),
+            ("/x/../api/./b", "/", "/b"),
+            ("/api/%2e%2E/api/b", "/v1", "/v1/b"),
+            ("/api//b", "/", "/b"),
+        ] {
+            assert_eq!(forwarded(raw, to, 1), expected, "{raw} {to}");
+        }
+        assert_eq!(forwarded("/a/b/c", "/", 2), "/c");
+        assert_eq!(forwarded("/a/b", "/x", 0), "/x/a/b");
     }
 
     proptest! {

@@ -8,7 +8,7 @@ fn opened(hosts: &[VirtualHost]) -> Result<Vec<Hosts>> {
 fn host(names: &[&str], marks: &[&str]) -> VirtualHost {
     let location = |path: &&str| Location {
         path: path.to_string(),
-        directory: "/".into(),
+        directory: Some("/".into()),
         fields: vec![(names.join(" "), path.to_string())],
         ..Location::default()
     };
@@ -44,6 +44,31 @@ fn the_nearest_name_and_the_longest_path_win() {
     assert_eq!(find(".a.org", ""), "first /");
     assert_eq!(find("evil-a.org", ""), "first /");
     assert_eq!(find("", ""), "first /");
+}
+
+#[test]
+fn what_is_for_less_of_a_path_wins() {
+    let mut site = host(&[], &["/", "/", "/", "/a", "/a"]);
+    let marks = ["rest", "pictures", "start", "a", "a alone"];
+    for (location, mark) in site.locations.iter_mut().zip(marks) {
+        location.fields = vec![(String::new(), mark.to_string())];
+    }
+    site.locations[1].endings = vec![".png".to_string(), ".gif".to_string()];
+    site.locations[2].is_exact = true;
+    site.locations[4].is_exact = true;
+    let found = opened(&[site]).expect("directories");
+    for (path, mark) in [
+        ("", "start"),
+        ("b", "rest"),
+        ("b/c.png", "pictures"),
+        ("c.GIF", "pictures"),
+        ("png", "rest"),
+        ("a", "a alone"),
+        ("a/b.png", "a"),
+    ] {
+        let rules = found[0].find("", path.as_bytes()).expect("rules");
+        assert_eq!(rules.fields[0].1, mark, "{path}");
+    }
 }
 
 #[test]

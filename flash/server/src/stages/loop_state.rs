@@ -206,10 +206,12 @@ fn open_each(
     open: impl Fn(&[u8]) -> Option<Lookup>,
 ) -> Option<Lookup> {
     loop {
-        match open(candidates.name())? {
-            Lookup::Missing if candidates.skip(1) => {}
-            lookup => return Some(lookup),
+        let lookup = open(candidates.name())?;
+        let goes_on = matches!(lookup, Lookup::Missing) && candidates.next_is_looked_for();
+        if !goes_on {
+            return Some(lookup);
         }
+        candidates.skip(1);
     }
 }
 

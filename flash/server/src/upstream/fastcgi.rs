@@ -29,6 +29,17 @@ impl Options {
             Some((ending, index)) => Script::of_file(path, ending, index),
         }
     }
+
+    /// The path itself names a script.
+    pub fn names_script(&self, path: &Path) -> bool {
+        let is_script = |ending: &String| {
+            let mut names = path.name.split(|byte| *byte == b'/');
+            names.any(|name| name.ends_with(ending.as_bytes()))
+        };
+        self.scripts
+            .as_ref()
+            .is_some_and(|(ending, _)| is_script(ending))
+    }
 }
 
 /// Reads the answer to one request.

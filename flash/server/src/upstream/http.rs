@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use crate::http::request::{elements, is_token, Framing, Method, Request};
+use crate::template::{Subject, Template};
 
 mod reader;
 
@@ -15,6 +16,19 @@ pub struct Options {
     pub forwarded: Forwarded,
     /// What the client says of those before it is passed on. It can say anything.
     pub trusts_client: bool,
+    /// In place of the location's path, which has so many names.
+    pub path: Option<String>,
+    pub names: usize,
+    /// In place of the client's fields of these names. One whose value is empty is left out.
+    pub fields: Vec<(String, Template)>,
+}
+
+impl Options {
+    /// The configuration has a field of this name.
+    fn writes(&self, name: &str) -> bool {
+        let is_it = |(its, _): &(String, Template)| its.eq_ignore_ascii_case(name);
+        self.fields.iter().any(is_it)
+    }
 }
 
 /// Which `Host` the upstream sees.
@@ -71,6 +85,11 @@ const OF_THE_SERVER_IN_FRONT: [&str; 7] = [
     "x-forwarded-server",
     "x-real-ip",
 ];
+
+/// Whether a field is of a connection, and so written by the server itself.
+pub fn is_of_hop(name: &str) -> bool {
+    is_of_connection(name, &[])
+}
 
 /// Whether a field is of its connection only. `named`: the elements of `Connection`.
 fn is_of_connection(name: &str, named: &[String]) -> bool {
@@ -160,6 +179,9 @@ pub fn head(
     };
     line("Host", host.as_bytes());
     for (name, value) in end_to_end(fields, options.trusts_client) {
+        if options.writes(name) {
+            continue;
+        }
         let is_claim = name.eq_ignore_ascii_case("x-forwarded-for");
         let hops = name.eq_ignore_ascii_case("max-forwards");
         match (is_claim && options.forwarded == Forwarded::Separate, hops) {
@@ -174,7 +196,21 @@ pub fn head(
         }
     }
     for (name, value) in forwarded(fields, named, client, options) {
-        line(name, value.as_bytes());
+        if !options.writes(name) {
+            line(name, value.as_bytes());
+        }
+    }
+    let subject = Subject {
+        request,
+        is_secure: client.is_secure,
+        client: client.address,
+        names: options.names,
+    };
+    for (name, value) in &options.fields {
+        let value = value.write(&subject);
+        if !value.is_empty() {
+            line(name, value.as_bytes());
+        }
     }
     let via = list_as_written(fields, "via");
     let version = if request.is_11 { "1.1" } else { "1.0" };

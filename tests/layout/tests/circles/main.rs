@@ -16,11 +16,6 @@ use references::{name, Crate};
 const STILL_IN_CIRCLES: &[(&str, &[&str])] = &[(
     "flash/server",
     &[
-        "config",
-        "config::auth",
-        "config::check",
-        "config::limits",
-        "config::upstream",
         "http::request",
         "http::target",
         "sandbox",

@@ -1,31 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which upstream answers a request, and the head by which it is asked.
 
-use std::sync::Arc;
-
+use super::super::exchange::Way;
 use super::super::{Connection, Site};
+use crate::candidates::is_hidden;
 use crate::context::Context;
 use crate::http::request::{Framing, Method, Request};
 use crate::http::target::Target;
 use crate::upstream::http::{self, Client, Field};
-use crate::upstream::variables::{variables, Entrance};
+use crate::upstream::variables::{variables, Entrance, Script};
 use crate::upstream::{records, Form, Protocol, Upstream};
 
 impl Connection {
-    /// The upstream that answers this request, if files do not.
-    pub(in crate::connection) fn upstream_for(&self, request: &Request) -> Option<Arc<Upstream>> {
-        let rules = self
-            .rules
-            .as_ref()
-            .filter(|rules| rules.redirect.is_none())?;
-        let is_for_it = !matches!(request.method, Method::Connect | Method::Trace);
-        let has_path = matches!(request.target, Target::Path(_));
-        let upstream = rules.upstream.as_ref()?;
-        let is_answered = match (&upstream.plan.protocol, &request.target) {
-            (Protocol::FastCgi(options), Target::Path(path)) => options.script(path).is_some(),
-            _ => true,
+    pub(in crate::connection) fn way(&self, request: &Request) -> Way {
+        let Some(rules) = &self.rules else {
+            return Way::Files;
         };
-        (is_for_it && has_path && is_answered).then(|| Arc::clone(upstream))
+        let (Some(upstream), Target::Path(path)) = (&rules.upstream, &request.target) else {
+            return Way::Files;
+        };
+        let is_never = matches!(request.method, Method::Connect | Method::Trace);
+        if is_never || rules.redirect.is_some() || rules.fixed.is_some() {
+            return Way::Files;
+        }
+        let files = &rules.files;
+        let is_looked_for = match &upstream.plan.protocol {
+            Protocol::FastCgi(options) if files.scripts.is_some() => {
+                match (options.names_script(path), path.is_directory) {
+                    (true, _) => return Way::Upstream,
+                    (false, is_directory) => is_directory || self.has_front(),
+                }
+            }
+            Protocol::FastCgi(options) if options.script(path).is_none() => return Way::Files,
+            _ => files.before_upstream && !path.is_directory,
+        };
+        let can_be_file = request.no_file().is_none() && (files.dotfiles || !is_hidden(path));
+        let is_for_all = request.method == Method::Options;
+        match is_looked_for && can_be_file && !is_for_all {
+            true => Way::Either,
+            false if files.scripts.is_some() && !self.has_front() => Way::Files,
+            false => Way::Upstream,
+        }
+    }
+
+    /// The upstream answers for what is no file.
+    fn has_front(&self) -> bool {
+        let files = self.rules.as_ref().map(|rules| &rules.files);
+        files.is_some_and(|files| files.before_upstream || files.front().is_some())
+    }
+
+    /// The script for what is no file.
+    fn front(&self) -> Option<Script> {
+        let name = self.rules.as_ref()?.files.front()?;
+        Some(Script {
+            name: format!("/{name}").into_bytes(),
+            path_info: Vec::new(),
+        })
     }
 
     /// Everything in front of the body, as the upstream reads it.
@@ -34,6 +64,7 @@ impl Connection {
         upstream: &Upstream,
         request: &Request,
         fields: &[Field],
+        chosen: Option<Script>,
         context: &Context,
     ) -> Result<(Vec<u8>, Form, Option<String>), u16> {
         let Target::Path(path) = &request.target else {
@@ -46,7 +77,10 @@ impl Connection {
                     is_secure: self.transport.is_encrypted(),
                 };
                 let upgrade = http::upgrade(request, fields);
-                let target = path.forwarded();
+                let target = match &options.path {
+                    Some(to) => path.forwarded_to(to, options.names),
+                    None => path.forwarded(),
+                };
                 let other = upgrade.as_deref();
                 let head = http::head(request, fields, &target, client, options, other);
                 let form = match request.body {
@@ -67,7 +101,9 @@ impl Connection {
             }
             Protocol::FastCgi(options) => {
                 let entrance = self.entrance(context);
-                let script = options.script(path).ok_or(404u16)?;
+                let named = || options.script(path).or_else(|| self.front());
+                let script = chosen.or_else(named);
+                let script = script.ok_or(404u16)?;
                 let more = options.variables.as_slice();
                 let root = options.scripts.is_some().then_some(options.root.as_path());
                 let all = variables(request, path, fields, &script, entrance, root, more);

@@ -9,7 +9,7 @@ use super::Stop;
 use crate::context::Context;
 use crate::counts::add;
 use crate::http::chunked::Passed;
-use crate::http::request::Method;
+use crate::http::request::{Framing, Method};
 use crate::transport::Received;
 use crate::upstream::answer::{Head, Malformed, Manner, Step};
 
@@ -127,6 +127,12 @@ impl Connection {
             return Ok(());
         }
         relay.has_taken_body = true;
+        // A chunked body has no length before its end, and each of its chunks has a few bytes of framing.
+        relay.taken += self.input.len() as u64;
+        let is_chunked = relay.request.body == Framing::Chunked;
+        if is_chunked && relay.taken > relay.settings().body {
+            return Err(Failure::LongBody.into());
+        }
         let input = std::mem::take(&mut self.input);
         let (form, out) = (relay.form, relay.outward(context.now));
         let passed = self
