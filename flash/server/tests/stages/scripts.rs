@@ -35,7 +35,7 @@ fn running_scripts(of: &Path) -> usize {
 #[test]
 fn scripts_answer_the_same_however_they_are_started() {
     let files = [("root/a", "the content"), ("cgi/script", SCRIPT)];
-    for stage in ["original", "fd-passing", "fork-helper"] {
+    for stage in ["original", "fork-helper"] {
         let flash = Program::start(&with_script(stage, false), &files);
         let script = flash.path("cgi/script");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
