@@ -194,6 +194,92 @@ fn guard_flash(
     counters
 }
 
+/// Answers by the library, sets what it must not, dies, and sends what no process may say.
+const APPLICATION: &str = r#"
+import fcntl, os, signal, socket, struct
+import flash_application
+
+def answer(request):
+    path = request.variables["PATH_INFO"]
+    if path == "/large":
+        request.answer(200, [], b"x" * 3_000_000)
+    elif path == "/rude":
+        kept = request._client.dup()
+        fcntl.fcntl(kept, fcntl.F_SETFL, 0)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 30))
+        answer.kept = kept
+        request.answer(200, [], b"rude")
+    elif path == "/garbage":
+        request._channel._socket.send(b"garbage")
+    elif path == "/die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        request.answer(200, [], b"hello")
+
+flash_application.serve(answer)
+"#;
+
+#[test]
+fn the_loops_of_flash_do_not_wait_for_applications() {
+    let files: Vec<(String, Vec<u8>)> = vec![("hot.html".to_string(), vec![b'h'; 5000])];
+    let disk = SlowDisk::up("1ms", &files);
+    let place = tempfile::tempdir().expect("a directory");
+    fs::write(place.path().join("app.py"), APPLICATION).expect("room");
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flash/application/python");
+    let config = format!(
+        "loops = 2\nmetrics = \"127.0.0.1:0\"\n[[server]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"{}\"\n\
+         [[server.location]]\npath = \"/app\"\n\
+         application = {{ command = [\"python3\", \"app.py\"], processes = 3, \
+         environment = {{ PYTHONPATH = \"{}\", PYTHONDONTWRITEBYTECODE = \"1\" }} }}\n",
+        text(&disk.root()),
+        text(&library),
+    );
+    let file = place.path().join("flash.toml");
+    fs::write(&file, config).expect("room");
+    let flash = program("flash");
+    let mut guarded = Guarded::start(&disk, &[text(&flash), "run", text(&file)]);
+    let mut lines = BufReader::new(guarded.guard.stdout.take().expect("a pipe")).lines();
+    let (address, metrics) = (address_in(&mut lines), address_in(&mut lines));
+    for round in 0..3 {
+        for _ in 0..20 {
+            assert_eq!(get(address, "/app/hello").0, 200);
+        }
+        assert_eq!(get(address, "/app/large").1, 3_000_000);
+        // The file is sent on the connection that the process has set to wait, to a client that does not read yet.
+        let mut rude = TcpStream::connect(address).expect("it listens");
+        let hot = "GET /hot.html HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2000);
+        let asked = format!("GET /app/rude HTTP/1.1\r\nHost: a\r\n\r\n{hot}");
+        rude.write_all(asked.as_bytes()).expect("it reads");
+        assert_eq!(get(address, "/hot.html").1, 5000);
+        drop(rude);
+        for bad in ["/app/garbage", "/app/die"] {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            let request = format!("GET {bad} HTTP/1.0\r\n\r\n");
+            stream.write_all(request.as_bytes()).expect("it reads");
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        assert_eq!(get(address, "/app/hello").0, 200, "round {round}");
+    }
+    let counters = counters(metrics);
+    let failures = counters
+        .iter()
+        .filter(|(of, _)| of == "flash_upstream_failures_total");
+    assert_eq!(failures.map(|(_, n)| n).sum::<u64>(), 6);
+    let (_, verdict) = guarded.end();
+    // The processes of the application, and those that start them, wait for other things than events.
+    let of_loops = |list: &str| -> Vec<Value> {
+        let all = verdict[list].as_array().expect("a list").iter();
+        let is_loop = |one: &&Value| {
+            let name = one["comm"].as_str().unwrap_or_default();
+            name.starts_with("flash-loop")
+        };
+        all.filter(is_loop).cloned().collect()
+    };
+    assert_eq!(of_loops("threads").len(), 2, "{verdict:#}");
+    assert_eq!(of_loops("violations"), Vec::<Value>::new(), "{verdict:#}");
+    assert_eq!(verdict["violations_left_out"], 0, "{verdict:#}");
+}
+
 /// The same requests, so that the verdict above is known to mean something.
 #[test]
 fn the_loops_of_nginx_wait_for_the_disk() {
