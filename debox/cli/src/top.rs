@@ -13,7 +13,7 @@ mod thread_page;
 mod timeline;
 mod view;
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -45,7 +45,7 @@ pub fn top(arguments: Top) -> Result<u8> {
     if arguments.interval < INTERVAL_MIN {
         bail!("--interval is 100ms at least");
     }
-    if !arguments.batch && !std::io::stdout().is_terminal() {
+    if !arguments.batch && !kit_console::is_read() {
         bail!("standard output is no terminal: --batch prints tables");
     }
     let mut targets = arguments.targets.list();

@@ -12,6 +12,7 @@ use debox_real::free_port;
 use debox_skipped::skipped;
 use debox_tests::wait_for;
 use house_together::{program, Guarded, SlowDisk};
+use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Each request to the disk takes as long.
@@ -237,7 +238,10 @@ fn the_loops_of_flash_do_not_wait_for_applications() {
     let file = place.path().join("flash.toml");
     fs::write(&file, config).expect("room");
     let flash = program("flash");
-    let mut guarded = Guarded::start(&disk, &[text(&flash), "run", text(&file)]);
+    let mut guarded = Guarded::start(
+        &place.path().join("result.json"),
+        &[text(&flash), "run", text(&file)],
+    );
     let mut lines = BufReader::new(guarded.guard.stdout.take().expect("a pipe")).lines();
     let (address, metrics) = (address_in(&mut lines), address_in(&mut lines));
     for round in 0..3 {

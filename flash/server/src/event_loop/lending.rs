@@ -7,7 +7,7 @@ use crate::counts::{add, subtract};
 impl EventLoop {
     /// Gives the processes that are free to the requests that wait for one.
     pub(super) fn serve_waiting(&mut self) {
-        while let Some(((key, id), pool, process)) = self.context.queues.next() {
+        while let Some(((key, id), pool, process)) = self.context.queues.next_served() {
             let found = self.connections.get_mut(key).filter(|(its, _)| *its == id);
             let left = match found {
                 Some((_, connection)) => connection.gets(key, process, &mut self.context),

@@ -66,13 +66,14 @@ pub fn shape(expression: &str) -> Option<Shape> {
         }
         text.dedup_by(|a, b| *a == Part::Any && *b == Part::Any);
     }
-    let split: Option<Vec<(Option<String>, Vec<String>, bool)>> =
-        all.iter().map(|text| split(text)).collect();
+    let split: Option<Vec<Literals>> = all.iter().map(|text| split(text)).collect();
     together(&split?, has_info)
 }
 
 /// The literals of a text: the one that it begins with, those behind any text, and whether it ends with the last.
-fn split(text: &[Part]) -> Option<(Option<String>, Vec<String>, bool)> {
+type Literals = (Option<String>, Vec<String>, bool);
+
+fn split(text: &[Part]) -> Option<Literals> {
     let begins = text.first() == Some(&Part::Start);
     let ends = text.last() == Some(&Part::End);
     let inner = &text[usize::from(begins)..text.len() - usize::from(ends)];
@@ -88,13 +89,12 @@ fn split(text: &[Part]) -> Option<(Option<String>, Vec<String>, bool)> {
     Some((begins.then_some(first), literals, ends))
 }
 
-fn together(all: &[(Option<String>, Vec<String>, bool)], has_info: bool) -> Option<Shape> {
+fn together(all: &[Literals], has_info: bool) -> Option<Shape> {
     let begins: Vec<&str> = all
         .iter()
         .filter_map(|(begin, _, _)| begin.as_deref())
         .collect();
-    let exact =
-        |one: &(Option<String>, Vec<String>, bool)| one.0.is_some() && one.1.is_empty() && one.2;
+    let exact = |one: &Literals| one.0.is_some() && one.1.is_empty() && one.2;
     if all.iter().all(exact) && begins.iter().all(|path| path.starts_with('/')) {
         let paths: Vec<String> = begins.iter().map(ToString::to_string).collect();
         return Some(
@@ -108,9 +108,8 @@ fn together(all: &[(Option<String>, Vec<String>, bool)], has_info: bool) -> Opti
             },
         );
     }
-    let below = |one: &(Option<String>, Vec<String>, bool)| {
-        one.0.is_some() && one.1.len() == 1 && one.1[0].is_empty() && !one.2
-    };
+    let below =
+        |one: &Literals| one.0.is_some() && one.1.len() == 1 && one.1[0].is_empty() && !one.2;
     if all.iter().all(below)
         && begins
             .iter()

@@ -186,7 +186,7 @@ fn globals(
     let mut out = Table::default();
     let of_main = |name: &str| main.iter().rev().find(|one| one.name == name);
     if let Some(workers) = of_main("worker_processes") {
-        if let Some(number @ 1..=256) = workers.word(0).parse::<i64>().ok() {
+        if let Ok(number @ 1..=256) = workers.word(0).parse::<i64>() {
             out.set("loops", number);
         }
     }

@@ -106,12 +106,7 @@ impl Place {
                     )
                     .replace(
                         "@DIR@",
-                        &place
-                            .path("")
-                            .display()
-                            .to_string()
-                            .trim_end_matches('/')
-                            .to_string(),
+                        place.path("").display().to_string().trim_end_matches('/'),
                     )
                     .replace("@PORT@", &port.to_string())
                     .replace("@TLS@", &tls.to_string())

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The stages of Flash's history answer as today's server does, and files may be changed and truncated under them.
+// Both helpers stand on the same one.
+#![allow(clippy::duplicate_mod)]
 
 mod page;
 #[path = "../program/mod.rs"]

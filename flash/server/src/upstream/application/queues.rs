@@ -94,7 +94,7 @@ impl Queues {
     }
 
     /// The next request that can have a process.
-    pub fn next(&mut self) -> Option<(Owner, Arc<Pool>, Process)> {
+    pub fn next_served(&mut self) -> Option<(Owner, Arc<Pool>, Process)> {
         for queue in &mut self.queues {
             if queue.requests.is_empty() {
                 continue;

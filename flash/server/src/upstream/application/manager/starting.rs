@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the processes of an application come from: they are started, or connected to.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ pub(super) fn execute(
     let (program, arguments) = command.split_first().context("there is no command")?;
     let (own, theirs) = pair()?;
     let number = theirs.as_raw_fd();
-    let errors = std::io::stderr().as_fd().try_clone_to_owned()?;
+    let errors = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
     let mut all = Command::new(program);
     all.args(arguments)
         .current_dir(directory)
