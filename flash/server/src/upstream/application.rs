@@ -248,7 +248,9 @@ mod tests {
     }
 
     /// As a process reads it.
-    fn take_apart(message: &[u8]) -> (u16, u64, u64, Vec<&[u8]>, &[u8], &[u8]) {
+    type Parts<'a> = (u16, u64, u64, Vec<&'a [u8]>, &'a [u8], &'a [u8]);
+
+    fn take_apart(message: &[u8]) -> Parts<'_> {
         let word = |at: usize| u64::from_le_bytes(message[at..at + 8].try_into().expect("8 bytes"));
         let half = |at: usize| u32::from_le_bytes(message[at..at + 4].try_into().expect("4 bytes"));
         let flags = u16::from_le_bytes([message[2], message[3]]);

@@ -140,7 +140,6 @@ mod tests {
             events: vec![TraceEvent {
                 event: "tlb_flush".to_string(),
                 count: 30,
-                ..TraceEvent::default()
             }],
             ..TraceCall::default()
         };
