@@ -39,7 +39,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(found) = predict::predict(&application, &[named()], Some(&whole().0)) {
         for one in &found.machines {
             let (low, high) = one.elapsed_interval_ns;
-            assert!(0.0 <= low && low <= one.elapsed_ns && one.elapsed_ns <= high, "{one:?}");
+            assert!(
+                0.0 <= low && low <= one.elapsed_ns && one.elapsed_ns <= high,
+                "{one:?}"
+            );
         }
         prediction_text::prediction(&mut printed, &found, true, 80).expect("memory takes it");
         encode(&found.machines[0].work).expect("numbers");
@@ -55,10 +58,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 fn whole() -> &'static (Machine, Application) {
     static WHOLE: OnceLock<(Machine, Application)> = OnceLock::new();
-    WHOLE.get_or_init(|| match (decode(MACHINE.as_bytes()), decode(APPLICATION.as_bytes())) {
-        (Ok(Found::Machine(machine)), Ok(Found::Application(application))) => (*machine, *application),
-        _ => panic!("the examples are vectors"),
-    })
+    WHOLE.get_or_init(
+        || match (decode(MACHINE.as_bytes()), decode(APPLICATION.as_bytes())) {
+            (Ok(Found::Machine(machine)), Ok(Found::Application(application))) => {
+                (*machine, *application)
+            }
+            _ => panic!("the examples are vectors"),
+        },
+    )
 }
 
 fn changed(whole: &str, changes: &[u8]) -> Vec<u8> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Answers, and the content of requests: what goes through the client's socket. It may be set not to wait, so each call
-// that would wait polls, for as long as the server says that a client may take nothing.
+// Answers, and the content of requests: what goes through the client's socket. It may be set not to
+// wait, so each call that would wait polls, for as long as the server says that a client may take
+// nothing.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -34,12 +35,12 @@ void flash_progress(struct flash_request *request)
 {
 	request->said_at = now_ms();
 	say(request->app, &(struct said){
-		.version = VERSION,
-		.kind = PROGRESS,
-		.status = request->status,
-		.number = request->order.head.number,
-		.content = request->sent,
-	});
+				  .version = VERSION,
+				  .kind = PROGRESS,
+				  .status = request->status,
+				  .number = request->order.head.number,
+				  .content = request->sent,
+			  });
 }
 
 static void tell(struct flash_request *request)
@@ -58,7 +59,7 @@ static int cut(struct flash_request *request, int why)
 // After a call that would have waited.
 static bool waits(struct flash_request *request, short event)
 {
-	struct pollfd ready = { .fd = request->client, .events = event };
+	struct pollfd ready = {.fd = request->client, .events = event};
 	int64_t until = now_ms() + request->order.head.patience_ms;
 	int done;
 
@@ -87,10 +88,11 @@ static bool again(struct flash_request *request, short event)
 
 static int send_all(struct flash_request *request, struct iovec *parts, int count, int flags)
 {
-	struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
 
 	while (message.msg_iovlen) {
-		ssize_t sent = sendmsg(request->client, &message, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
+		ssize_t sent =
+			sendmsg(request->client, &message, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
 
 		if (sent < 0) {
 			if (!again(request, POLLOUT))
@@ -128,7 +130,7 @@ ssize_t flash_read(struct flash_request *request, void *into, size_t room)
 		return request->is_cut ? -1 : 0;
 	if (request->expects) {
 		static char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
-		struct iovec part = { interim, sizeof(interim) - 1 };
+		struct iovec part = {interim, sizeof(interim) - 1};
 
 		request->expects = false;
 		if (!request->status && send_all(request, &part, 1, 0))
@@ -146,8 +148,8 @@ ssize_t flash_read(struct flash_request *request, void *into, size_t room)
 	return length;
 }
 
-__attribute__((format(printf, 2, 3)))
-static int put(struct flash_request *request, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int put(struct flash_request *request,
+						     const char *format, ...)
 {
 	size_t room = MAX_HEAD - request->head_length;
 	va_list values;
@@ -165,21 +167,36 @@ static int put(struct flash_request *request, const char *format, ...)
 static const char *reason(int status)
 {
 	switch (status) {
-	case 200: return "OK";
-	case 201: return "Created";
-	case 204: return "No Content";
-	case 301: return "Moved Permanently";
-	case 302: return "Found";
-	case 303: return "See Other";
-	case 304: return "Not Modified";
-	case 400: return "Bad Request";
-	case 403: return "Forbidden";
-	case 404: return "Not Found";
-	case 405: return "Method Not Allowed";
-	case 413: return "Content Too Large";
-	case 500: return "Internal Server Error";
-	case 503: return "Service Unavailable";
-	default: return "Unknown";
+	case 200:
+		return "OK";
+	case 201:
+		return "Created";
+	case 204:
+		return "No Content";
+	case 301:
+		return "Moved Permanently";
+	case 302:
+		return "Found";
+	case 303:
+		return "See Other";
+	case 304:
+		return "Not Modified";
+	case 400:
+		return "Bad Request";
+	case 403:
+		return "Forbidden";
+	case 404:
+		return "Not Found";
+	case 405:
+		return "Method Not Allowed";
+	case 413:
+		return "Content Too Large";
+	case 500:
+		return "Internal Server Error";
+	case 503:
+		return "Service Unavailable";
+	default:
+		return "Unknown";
 	}
 }
 
@@ -196,7 +213,8 @@ int flash_begin(struct flash_request *request, int status, const char *type, uin
 	request->status = status;
 	request->is_bare = has_none || head->flags & IS_HEAD;
 	request->left = length;
-	failed = put(request, "HTTP/1.1 %d %s\r\n%.*s", status, reason(status), (int)head->fields, request->order.fields);
+	failed = put(request, "HTTP/1.1 %d %s\r\n%.*s", status, reason(status), (int)head->fields,
+		     request->order.fields);
 	if (length != FLASH_UNKNOWN && !has_none)
 		failed |= put(request, "Content-Length: %llu\r\n", (unsigned long long)length);
 	if (length == FLASH_UNKNOWN && !has_none) {
@@ -221,7 +239,8 @@ int flash_begin(struct flash_request *request, int status, const char *type, uin
 
 int flash_field(struct flash_request *request, const char *name, const char *value)
 {
-	if (!request->status || !request->head_length || strpbrk(name, "\r\n: ") || strpbrk(value, "\r\n"))
+	if (!request->status || !request->head_length || strpbrk(name, "\r\n: ") ||
+	    strpbrk(value, "\r\n"))
 		return cut(request, EINVAL);
 	return put(request, "%s: %s\r\n", name, value);
 }
@@ -233,13 +252,14 @@ static int take_head(struct flash_request *request, struct iovec *parts)
 		return 0;
 	if (put(request, "\r\n"))
 		return -1;
-	parts[0] = (struct iovec){ request->app->head, request->head_length };
+	parts[0] = (struct iovec){request->app->head, request->head_length};
 	request->head_length = 0;
 	return 1;
 }
 
 // What is in front of so much content.
-static int begin_part(struct flash_request *request, size_t length, char *size, size_t room, struct iovec *parts)
+static int begin_part(struct flash_request *request, size_t length, char *size, size_t room,
+		      struct iovec *parts)
 {
 	int count;
 
@@ -254,7 +274,7 @@ static int begin_part(struct flash_request *request, size_t length, char *size, 
 	if (count >= 0 && request->is_chunked && length) {
 		int digits = snprintf(size, room, "%zx\r\n", length);
 
-		parts[count++] = (struct iovec){ size, digits };
+		parts[count++] = (struct iovec){size, digits};
 	}
 	return count;
 }
@@ -268,9 +288,9 @@ int flash_write(struct flash_request *request, const void *content, size_t lengt
 	if (count < 0)
 		return -1;
 	if (length && !request->is_bare) {
-		parts[count++] = (struct iovec){ (void *)content, length };
+		parts[count++] = (struct iovec){(void *)content, length};
 		if (request->is_chunked)
-			parts[count++] = (struct iovec){ "\r\n", 2 };
+			parts[count++] = (struct iovec){"\r\n", 2};
 		request->sent += length;
 	}
 	return send_all(request, parts, count, 0);
@@ -287,7 +307,8 @@ int flash_write_file(struct flash_request *request, int file, uint64_t length)
 	if (request->is_bare)
 		return 0;
 	while (length) {
-		ssize_t sent = sendfile(request->client, file, NULL, length < PIECE ? length : PIECE);
+		ssize_t sent =
+			sendfile(request->client, file, NULL, length < PIECE ? length : PIECE);
 
 		if (sent < 0 && again(request, POLLOUT))
 			continue;
@@ -298,14 +319,15 @@ int flash_write_file(struct flash_request *request, int file, uint64_t length)
 		tell(request);
 	}
 	if (request->is_chunked) {
-		struct iovec end = { "\r\n", 2 };
+		struct iovec end = {"\r\n", 2};
 
 		return send_all(request, &end, 1, 0);
 	}
 	return 0;
 }
 
-int flash_answer(struct flash_request *request, int status, const char *type, const void *content, size_t length)
+int flash_answer(struct flash_request *request, int status, const char *type, const void *content,
+		 size_t length)
 {
 	if (flash_begin(request, status, type, length))
 		return -1;
@@ -314,18 +336,21 @@ int flash_answer(struct flash_request *request, int status, const char *type, co
 
 static void give_back(struct flash_request *request)
 {
-	// First of all: what the server does with the connection afterwards is none of this process's business.
+	// First of all: what the server does with the connection afterwards is none of this
+	// process's business.
 	close(request->client);
 	request->client = -1;
 	say(request->app, &(struct said){
-		.version = VERSION,
-		.kind = DONE,
-		.status = request->status ? request->status : 500,
-		.flags = request->is_cut ? CUT : request->keeps ? KEPT : 0,
-		.number = request->order.head.number,
-		.content = request->sent,
-		.unread = request->unread,
-	});
+				  .version = VERSION,
+				  .kind = DONE,
+				  .status = request->status ? request->status : 500,
+				  .flags = request->is_cut  ? CUT
+					   : request->keeps ? KEPT
+							    : 0,
+				  .number = request->order.head.number,
+				  .content = request->sent,
+				  .unread = request->unread,
+			  });
 }
 
 void flash_end(struct flash_request *request)
@@ -340,7 +365,7 @@ void flash_end(struct flash_request *request)
 	if (!request->is_cut) {
 		count = take_head(request, parts);
 		if (count >= 0 && request->is_chunked)
-			parts[count++] = (struct iovec){ "0\r\n\r\n", 5 };
+			parts[count++] = (struct iovec){"0\r\n\r\n", 5};
 		if (count > 0)
 			send_all(request, parts, count, 0);
 		if (!request->is_bare && request->left != FLASH_UNKNOWN && request->left)

@@ -14,7 +14,8 @@ enum kind { HELLO = 1, REQUEST = 2, PROGRESS = 3, DONE = 4 };
 enum request_flag { KEEPS = 1, EXPECTS = 2, IS_11 = 4, IS_HEAD = 8 };
 enum done_flag { KEPT = 1, CUT = 2 };
 
-/* In front of the variables; all numbers are little-endian, as those of the processors that this is for. */
+/* In front of the variables; all numbers are little-endian, as those of the processors that this is
+ * for. */
 struct head {
 	uint8_t version, kind;
 	uint16_t flags;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Requests that are not what they should be, by chance: whatever comes is read or refused, and nothing else is touched.
-// Built with the sanitizers (`make check`).
+// Requests that are not what they should be, by chance: whatever comes is read or refused, and
+// nothing else is touched. Built with the sanitizers (`make check`).
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ int main(void)
 		size_t length = make(made);
 		// Of its exact size, so the sanitizer sees each byte beyond it.
 		char *message;
-		struct flash_request request = { 0 };
+		struct flash_request request = {0};
 
 		for (unsigned changes = next() % 4; changes; changes--)
 			made[next() % (next() % 2 ? sizeof(struct head) : length)] = next();

@@ -44,7 +44,7 @@ bool say(struct flash_application *app, const struct said *said)
 struct flash_application *flash_application_open(int descriptor)
 {
 	const char *number = getenv(CHANNEL);
-	struct sigaction action = { .sa_handler = end_comes };
+	struct sigaction action = {.sa_handler = end_comes};
 	struct flash_application *app;
 
 	if (descriptor < 0) {
@@ -70,7 +70,7 @@ struct flash_application *flash_application_open(int descriptor)
 		return app;
 	}
 	app->channel = descriptor;
-	if (!say(app, &(struct said){ .version = VERSION, .kind = HELLO })) {
+	if (!say(app, &(struct said){.version = VERSION, .kind = HELLO})) {
 		flash_application_close(app);
 		return NULL;
 	}
@@ -79,7 +79,7 @@ struct flash_application *flash_application_open(int descriptor)
 
 int flash_application_listen(const char *path)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int made, failed;
 	mode_t before;
 
@@ -112,14 +112,15 @@ void flash_application_close(struct flash_application *app)
 	free(app);
 }
 
-// The length of the message; 0: the server has closed the channel; -1: it makes no sense, or the process is to end.
+// The length of the message; 0: the server has closed the channel; -1: it makes no sense, or the
+// process is to end.
 static ssize_t receive(struct flash_application *app, int *client)
 {
 	union {
 		struct cmsghdr header;
 		char space[CMSG_SPACE(8 * sizeof(int))];
 	} control;
-	struct iovec part = { .iov_base = app->message, .iov_len = sizeof(app->message) };
+	struct iovec part = {.iov_base = app->message, .iov_len = sizeof(app->message)};
 	struct msghdr message = {
 		.msg_iov = &part,
 		.msg_iovlen = 1,
@@ -166,7 +167,8 @@ static bool has_channel(struct flash_application *app)
 		app->channel = accept4(app->listener, NULL, NULL, SOCK_CLOEXEC);
 		if (app->channel < 0 && errno != EINTR && errno != ECONNABORTED)
 			return false;
-		if (app->channel >= 0 && !say(app, &(struct said){ .version = VERSION, .kind = HELLO })) {
+		if (app->channel >= 0 &&
+		    !say(app, &(struct said){.version = VERSION, .kind = HELLO})) {
 			close(app->channel);
 			app->channel = -1;
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Applications of the web server flash: processes that answer requests by writing to the client's socket themselves.
+/* Applications of the web server flash: processes that answer requests by writing to the client's
+ * socket themselves.
  *
  *     int main(void)
  *     {
@@ -26,33 +27,37 @@ extern "C" {
 struct flash_application;
 struct flash_request;
 
-/* The channel to the server: a descriptor, or -1 for the one that flash passes to a process that it starts. A descriptor
- * that listens (of an application that flash does not start) is accepted from, one connection at a time. NULL: there is
- * none; errno says why. */
+/* The channel to the server: a descriptor, or -1 for the one that flash passes to a process that it
+ * starts. A descriptor that listens (of an application that flash does not start) is accepted from,
+ * one connection at a time. NULL: there is none; errno says why. */
 struct flash_application *flash_application_open(int descriptor);
-/* A descriptor that listens at a path, with the mode 660, for flash_application_open. -1: errno says why. */
+/* A descriptor that listens at a path, with the mode 660, for flash_application_open. -1: errno
+ * says why. */
 int flash_application_listen(const char *path);
 void flash_application_close(struct flash_application *app);
 
-/* Waits for the next request. It ends the one before, if flash_end has not. NULL: the process is to end, as the server or
- * a SIGTERM that came before this call wants it. */
+/* Waits for the next request. It ends the one before, if flash_end has not. NULL: the process is to
+ * end, as the server or a SIGTERM that came before this call wants it. */
 struct flash_request *flash_next(struct flash_application *app);
 
-/* A variable of CGI (RFC 3875), as "REQUEST_METHOD", "PATH_INFO", "QUERY_STRING" or "HTTP_COOKIE". NULL: it is not set. */
+/* A variable of CGI (RFC 3875), as "REQUEST_METHOD", "PATH_INFO", "QUERY_STRING" or "HTTP_COOKIE".
+ * NULL: it is not set. */
 const char *flash_variable(const struct flash_request *request, const char *name);
 /* The number of all variables, and each as "NAME=value". */
 size_t flash_variables(const struct flash_request *request);
 const char *flash_variable_at(const struct flash_request *request, size_t number);
 
-/* Bytes of the request's content, and a part of it: at most `room` bytes, 0 at its end, -1 if the client has gone. */
+/* Bytes of the request's content, and a part of it: at most `room` bytes, 0 at its end, -1 if the
+ * client has gone. */
 uint64_t flash_content_length(const struct flash_request *request);
 ssize_t flash_read(struct flash_request *request, void *into, size_t room);
 
 /* Length of an answer that is not known before its end. */
 #define FLASH_UNKNOWN UINT64_MAX
 
-/* An answer begins with its status and the type of its content; then come further fields, if any, then its content. They
- * return -1 if the client has gone or the call is wrong (errno EINVAL); flash_end then ends the connection. */
+/* An answer begins with its status and the type of its content; then come further fields, if any,
+ * then its content. They return -1 if the client has gone or the call is wrong (errno EINVAL);
+ * flash_end then ends the connection. */
 int flash_begin(struct flash_request *request, int status, const char *type, uint64_t length);
 int flash_field(struct flash_request *request, const char *name, const char *value);
 int flash_write(struct flash_request *request, const void *content, size_t length);
@@ -64,9 +69,11 @@ void flash_end(struct flash_request *request);
 void flash_cut(struct flash_request *request);
 
 /* All of it in one call. */
-int flash_answer(struct flash_request *request, int status, const char *type, const void *content, size_t length);
+int flash_answer(struct flash_request *request, int status, const char *type, const void *content,
+		 size_t length);
 
-/* The answer takes long. Without a word or a byte for `silence` (60 s), the server kills the process. */
+/* The answer takes long. Without a word or a byte for `silence` (60 s), the server kills the
+ * process. */
 void flash_progress(struct flash_request *request);
 
 #ifdef __cplusplus

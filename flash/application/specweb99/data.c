@@ -25,7 +25,7 @@ struct ad {
 	long expires;
 };
 
-static const unsigned masks[5] = { 0x30000000, 0x0f000000, 0x00f00000, 0x000ffc00, 0x000003ff };
+static const unsigned masks[5] = {0x30000000, 0x0f000000, 0x00f00000, 0x000ffc00, 0x000003ff};
 
 static unsigned *users;
 static size_t user_count;
@@ -66,8 +66,8 @@ static void load(void)
 		struct ad *ad = ads;
 
 		for (ad_count = 0; ad_count < ADS; ad_count++, ad++) {
-			if (fscanf(file, "%u %x %x %d %ld", &number, &ad->demographics, &weights, &ad->minimum,
-				   &ad->expires) != 5)
+			if (fscanf(file, "%u %x %x %d %ld", &number, &ad->demographics, &weights,
+				   &ad->minimum, &ad->expires) != 5)
 				break;
 			for (int at = 0; at < 5; at++)
 				ad->weights[at] = weights >> (16 - 4 * at) & 0xf;
@@ -78,7 +78,7 @@ static void load(void)
 
 struct choice choose_ad(const char *cookie)
 {
-	struct choice choice = { .ad = -1, .is_expired = 1 };
+	struct choice choice = {.ad = -1, .is_expired = 1};
 	long user = -1, last = -1;
 	long ad;
 
@@ -122,11 +122,13 @@ int append_record(long directory, long class, long file, long client, const char
 		records = pread(log, count, COUNT_LENGTH, 0) > 0 ? strtol(count, NULL, 10) + 1 : 1;
 		if (end < COUNT_LENGTH)
 			end = COUNT_LENGTH;
-		length = snprintf(record, sizeof(record), "%10ld %10ld %10d %5ld %2ld %2ld %10ld %-60.60s %10d %10ld\n",
-				  records, (long)time(NULL), getpid(), directory, class, file, client, name, getpid(),
-				  cookie);
+		length = snprintf(record, sizeof(record),
+				  "%10ld %10ld %10d %5ld %2ld %2ld %10ld %-60.60s %10d %10ld\n",
+				  records, (long)time(NULL), getpid(), directory, class, file,
+				  client, name, getpid(), cookie);
 		snprintf(count, sizeof(count), "%10ld\n", records);
-		if (pwrite(log, record, length, end) == length && pwrite(log, count, COUNT_LENGTH, 0) == COUNT_LENGTH)
+		if (pwrite(log, record, length, end) == length &&
+		    pwrite(log, count, COUNT_LENGTH, 0) == COUNT_LENGTH)
 			failed = 0;
 	}
 	close(log);
@@ -140,7 +142,8 @@ int reset_log(void)
 
 	if (log < 0)
 		return -1;
-	if (!flock(log, LOCK_EX) && !ftruncate(log, 0) && pwrite(log, "         0\n", COUNT_LENGTH, 0) == COUNT_LENGTH)
+	if (!flock(log, LOCK_EX) && !ftruncate(log, 0) &&
+	    pwrite(log, "         0\n", COUNT_LENGTH, 0) == COUNT_LENGTH)
 		failed = 0;
 	close(log);
 	return failed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The dynamic requests of SPECweb99 as an application of flash, and the standard one as a CGI program, too. README.md says
-// what is as in SPECweb99 and what is not.
+// The dynamic requests of SPECweb99 as an application of flash, and the standard one as a CGI
+// program, too. README.md says what is as in SPECweb99 and what is not.
 #define _GNU_SOURCE
 #include "specweb99.h"
 
@@ -42,7 +42,8 @@ static const char *value_of(const struct flash_request *request, const char *nam
 }
 
 // False: there is no such file of the file set.
-static bool open_page(const struct flash_request *request, const char *name, const char *query, struct page *page)
+static bool open_page(const struct flash_request *request, const char *name, const char *query,
+		      struct page *page)
 {
 	struct stat about;
 	int length;
@@ -60,11 +61,12 @@ static bool open_page(const struct flash_request *request, const char *name, con
 		return false;
 	}
 	page->file_length = about.st_size;
-	length = snprintf(page->head, sizeof(page->head),
-			  "<html>\n<head><title>" TITLE "</title></head>\n<body>\n<p>SERVER_SOFTWARE = %s\n"
-			  "<p>REMOTE_ADDR = %s\n<p>SCRIPT_NAME = %s\n<p>QUERY_STRING = %.1024s\n<pre>\n",
-			  value_of(request, "SERVER_SOFTWARE"), value_of(request, "REMOTE_ADDR"),
-			  value_of(request, "SCRIPT_NAME"), query);
+	length = snprintf(
+		page->head, sizeof(page->head),
+		"<html>\n<head><title>" TITLE "</title></head>\n<body>\n<p>SERVER_SOFTWARE = %s\n"
+		"<p>REMOTE_ADDR = %s\n<p>SCRIPT_NAME = %s\n<p>QUERY_STRING = %.1024s\n<pre>\n",
+		value_of(request, "SERVER_SOFTWARE"), value_of(request, "REMOTE_ADDR"),
+		value_of(request, "SCRIPT_NAME"), query);
 	if (length < 0 || (size_t)length >= sizeof(page->head)) {
 		close(page->file);
 		return false;
@@ -80,7 +82,8 @@ static uint64_t whole(const struct page *page)
 
 static void fail(struct flash_request *request, int status)
 {
-	static const char text[] = "<html><head><title>" TITLE "</title></head><body><p>error</body></html>\n";
+	static const char text[] =
+		"<html><head><title>" TITLE "</title></head><body><p>error</body></html>\n";
 
 	flash_answer(request, status, "text/html", text, sizeof(text) - 1);
 }
@@ -120,8 +123,8 @@ static void send_with_ad(struct flash_request *request, struct page *page, const
 	const char *name = flash_variable(request, "QUERY_STRING");
 	const char *kind = strstr(name, "/class");
 
-	snprintf(text, sizeof(text), "found_cookie=Ad_id=%d&Ad_weight=%02d&Expired=%d", choice.ad, choice.weight,
-		 choice.is_expired);
+	snprintf(text, sizeof(text), "found_cookie=Ad_id=%d&Ad_weight=%02d&Expired=%d", choice.ad,
+		 choice.weight, choice.is_expired);
 	// Only the files of these classes have tags.
 	if (!kind || (kind[6] != '1' && kind[6] != '2') || choice.ad < 0) {
 		send_page(request, page, text);
@@ -129,7 +132,8 @@ static void send_with_ad(struct flash_request *request, struct page *page, const
 	}
 	content = malloc(page->file_length + 1);
 	while (content && (uint64_t)length < page->file_length) {
-		ssize_t read = pread(page->file, content + length, page->file_length - length, length);
+		ssize_t read =
+			pread(page->file, content + length, page->file_length - length, length);
 
 		if (read <= 0)
 			break;
@@ -144,7 +148,8 @@ static void send_with_ad(struct flash_request *request, struct page *page, const
 	put_ad(content, length, choice.ad);
 	flash_begin(request, 200, "text/html", whole(page));
 	flash_field(request, "Set-Cookie", text);
-	if (!flash_write(request, page->head, page->head_length) && !flash_write(request, content, length))
+	if (!flash_write(request, page->head, page->head_length) &&
+	    !flash_write(request, content, length))
 		flash_write(request, tail, sizeof(tail) - 1);
 	free(content);
 }
@@ -185,7 +190,8 @@ static void post(struct flash_request *request, const char *cookie)
 	class = number(content, "class");
 	file = number(content, "num");
 	client = number(content, "client");
-	if (directory < 0 || directory > 99999 || class < 0 || class > 3 || file < 0 || file > 8 || client < 0) {
+	if (directory < 0 || directory > 99999 || class < 0 || class > 3 || file < 0 || file > 8 ||
+	    client < 0) {
 		fail(request, 400);
 		return;
 	}
@@ -254,7 +260,8 @@ static int answer_as_cgi(void)
 		printf("Status: 404 Not Found\nContent-Type: text/html\n\nerror\n");
 		return 0;
 	}
-	printf("Content-Type: text/html\nContent-Length: %llu\n\n", (unsigned long long)whole(&page));
+	printf("Content-Type: text/html\nContent-Length: %llu\n\n",
+	       (unsigned long long)whole(&page));
 	fwrite(page.head, 1, page.head_length, stdout);
 	while ((length = read(page.file, part, sizeof(part))) > 0)
 		fwrite(part, 1, length, stdout);
@@ -269,7 +276,8 @@ int main(int count, char **arguments)
 	struct flash_request *request;
 
 	if (!place || chdir(place) || (root = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0) {
-		fprintf(stderr, "usage: specweb99 DIRECTORY (with file_set, User.Personality and Custom.Ads)\n");
+		fprintf(stderr, "usage: specweb99 DIRECTORY (with file_set, User.Personality and "
+				"Custom.Ads)\n");
 		return 2;
 	}
 	if (getenv("GATEWAY_INTERFACE") && !getenv("FLASH_APPLICATION"))

@@ -17,7 +17,8 @@ struct choice {
 struct choice choose_ad(const char *cookie);
 
 /* In the log of all processes. They return -1 if it cannot be written. */
-int append_record(long directory, long class, long file, long client, const char *name, long cookie);
+int append_record(long directory, long class, long file, long client, const char *name,
+		  long cookie);
 int reset_log(void);
 
 #endif
