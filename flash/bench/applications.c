@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The program of applications.py: answers with as many bytes as the query says, by flash's interface or by FastCGI (-DFCGI,
-// with libfcgi).
+// The program of applications.py: answers with as many bytes as the query says, by flash's
+// interface or by FastCGI (-DFCGI, with libfcgi).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,8 @@ int main(void)
 	while (FCGX_Accept_r(&request) >= 0) {
 		size_t size = size_of(FCGX_GetParam("QUERY_STRING", request.envp));
 
-		FCGX_FPrintF(request.out, "Content-Type: text/plain\r\nContent-Length: %d\r\n\r\n", (int)size);
+		FCGX_FPrintF(request.out, "Content-Type: text/plain\r\nContent-Length: %d\r\n\r\n",
+			     (int)size);
 		FCGX_PutStr(content, (int)size, request.out);
 		FCGX_Finish_r(&request);
 	}
