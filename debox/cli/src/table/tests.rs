@@ -133,7 +133,7 @@ fn a_threaded_server_on_a_slow_disk() {
       share  samples  function
         99%      198  vfs_read
         95%      190    filemap_read
-      1 more below 2 % (--all shows them)
+      1 more below 2 % (--all-rows shows them)
       passed: block_rq_issue×843
 
     Which process and thread
@@ -425,7 +425,7 @@ fn functions_that_were_probed() {
       share   time    self  asleep  entered  function
        100%  1.70s  40.0ms   1.61s   12,611  do_sys_openat2
         96%  1.63s  90.0ms   1.61s   12,611    do_filp_open
-      1 more below 2 % (--all shows them)
+      1 more below 2 % (--all-rows shows them)
 
       lost: 12 functions entered deeper than --trace-depth
       3 in interrupts on top of calls are not the calls' and left out

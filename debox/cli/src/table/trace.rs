@@ -14,7 +14,7 @@ use crate::units;
 const CALLS: usize = 4;
 /// Tracepoints in one line, at most.
 const EVENTS: usize = 8;
-/// Percentage of a call's time or samples: functions below it are shown only with `--all`.
+/// Percentage of a call's time or samples: functions below it are shown only with `--all-rows`.
 const SHARE_MIN: u64 = 2;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -119,7 +119,7 @@ fn print_call(
     }
     if left_out > 0 {
         let text = format!(
-            "{} more below {SHARE_MIN} % (--all shows them)",
+            "{} more below {SHARE_MIN} % (--all-rows shows them)",
             units::count(left_out)
         );
         note(out, &text, options)?;

@@ -143,7 +143,7 @@ fn of_processes_and_files_in_reports() {
         .concat()
     };
     for (text, status) in [
-        ("run --all --detail basic,sleeps,callsites,io --", 0),
+        ("run --all-rows --detail basic,sleeps,callsites,io --", 0),
         ("run --format json --", 0),
         ("run --tap user --", 0),
         ("guard --", 3),
