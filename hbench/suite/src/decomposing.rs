@@ -15,8 +15,9 @@ use hbench_results::picture;
 use kit_console::{say, Allowed};
 use kit_files::{input, output};
 
+use crate::exit::INTERRUPTED;
+use crate::measure;
 use crate::options::{Decompose, Format};
-use crate::{measure, INTERRUPTED};
 
 /// A document of all benchmarks is smaller.
 const DOCUMENT_MAX: u64 = 64 << 20;

@@ -3,6 +3,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod decomposing;
+mod exit;
 mod list;
 mod measure;
 mod options;
@@ -22,15 +23,9 @@ use hbench_results::meta::State;
 use hbench_results::{figures, hierarchy, text};
 use kit_console::{manual, say};
 
+use crate::exit::{FAILED, INTERRUPTED, WRONG};
 use crate::options::{Cli, Compare, Explain, Format, Run, Show, Subcommand};
 use crate::printing::{print, width};
-
-/// Exit status if a benchmark gave a wrong result.
-const WRONG: u8 = 3;
-/// Exit status if hbench itself failed.
-const FAILED: u8 = 125;
-/// Exit status after a signal that ended the run.
-const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     kit_files::output::survive_file_limit();
