@@ -91,7 +91,9 @@ def test_a_blocking_call_in_asyncio_is_found(debox, tmp_path, block, call):
     loop = result["threads"][0]
     assert {one["tid"] for one in found} == {loop["tid"]} and loop["waits"] > 20
     for one in found:
-        assert 49_000_000 < one["blocked_ns"] < 10_000_000_000
+        # The shell may begin to sleep before its parent, which needs a CPU, begins to wait.
+        least = 49_000_000 if call != "wait4" else 30_000_000
+        assert least < one["blocked_ns"] < 10_000_000_000
         assert any("asyncio" in frame or "task_step" in frame for frame in one["frames"])
 
 
