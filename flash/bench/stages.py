@@ -9,7 +9,7 @@ As root; some three minutes on a machine that does nothing else:
 The files take twice the memory that the server may use, so the kernel takes names and bytes away all the time, as in the
 thesis. `latlab` puts two loads on the server at once: requests for 16 hot files at a fixed rate, and 16 connections that
 ask for all files, some of them often. `debox guard` watches the loop. Each stage is measured as the owner of the files and as another
-user (nobody), whom mincore and cachestat tell nothing. Then two stages start scripts while many files are mapped, and
+user (nobody), to which mincore and cachestat report nothing. Then two stages start scripts while many files are mapped, and
 `debox record` has the time of each fork.
 
 The new directory gets stages.json and stages.txt. `--from stages.json` shows what was measured before.

@@ -52,7 +52,7 @@ pub struct File {
     pub validators: Validators,
     /// `cachestat` has been refused for it, or contradicted.
     pub hides_residency: AtomicBool,
-    /// It has become shorter, so nobody may use it for another request.
+    /// It has become shorter, so it serves no other request.
     pub is_stale: AtomicBool,
     /// Made when it is needed first.
     mapping: OnceLock<Option<Mapping>>,

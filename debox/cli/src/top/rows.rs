@@ -138,7 +138,7 @@ fn key_of(fact: &Fact, by: By) -> (Rc<str>, String) {
         By::Class if fact.meaning == Meaning::BlocksLoop => named(BLOCKED_LOOP),
         By::Class => named(&wait.class),
         By::Resource => named(&resource(wait).unwrap_or_else(|| "(not known)".to_string())),
-        By::Owner => named(&holder(wait).unwrap_or_else(|| "(nobody known)".to_string())),
+        By::Owner => named(&holder(wait).unwrap_or_else(|| "(no owner known)".to_string())),
     }
 }
 

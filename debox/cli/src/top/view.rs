@@ -180,7 +180,7 @@ impl View {
         let holder = row.and_then(|row| row.held_by.iter().find(|share| &*share.kind == "owner"));
         let tid = holder.and_then(|share| share.what.rsplit_once('/')?.1.parse().ok());
         if tid.is_none() {
-            self.message = Some("nobody is known to hold what this row waits for".to_string());
+            self.message = Some("no owner is known of what this row waits for".to_string());
         }
         tid.map_or(Action::Nothing, Action::OpenThread)
     }

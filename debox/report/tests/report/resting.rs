@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits for work are told apart by one rule, wherever the report has them.
+//! The report distinguishes waits for work from other waits by one rule, in each of its parts.
 
 use debox_history::History;
 use debox_model::history::{Call, Sleep};

@@ -137,7 +137,7 @@ fn several_kinds_at_once_and_those_that_come_later() {
             process.pid()
         );
     }
-    assert_eq!(found.len(), 6, "and nobody else, this test included");
+    assert_eq!(found.len(), 6, "only these, and not this test");
 }
 
 #[test]

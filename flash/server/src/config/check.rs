@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use crate::access::Access;
 use crate::address::Address;
+use crate::http::response::OWN_FIELDS;
 use crate::sites::{FileOptions, Location, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::types::Types;
@@ -18,22 +19,6 @@ use super::file::{Part, Server};
 use super::values::{self, Time, Wrong};
 use super::{auth, content, locations, plans};
 
-/// Fields that the server writes itself; a second one would make an answer invalid or ambiguous.
-const OWN: [&str; 13] = [
-    "accept-ranges",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "date",
-    "etag",
-    "last-modified",
-    "location",
-    "server",
-    "transfer-encoding",
-    "vary",
-];
 /// The errors that have a page.
 const ERRORS: [u16; 11] = [401, 403, 404, 405, 412, 416, 429, 500, 502, 503, 504];
 
@@ -318,7 +303,7 @@ fn fields(
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err(wrong("is no name of a field"));
         }
-        if OWN.contains(&name.to_ascii_lowercase().as_str()) {
+        if OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str()) {
             return Err(wrong("is written by the server: remove it"));
         }
         let Some(value) = value.as_str() else {

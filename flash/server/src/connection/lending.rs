@@ -173,7 +173,7 @@ impl Connection {
             return Went::On;
         };
         let Some(process) = &lent.process else {
-            // Its process would answer nobody.
+            // Its process would answer a client that has gone.
             return match self.is_gone {
                 true => Went::Ended,
                 false => Went::Waits,

@@ -3,6 +3,23 @@
 
 use std::fmt::{self, Write};
 
+/// Fields that the server writes itself; a second one would make an answer invalid or ambiguous.
+pub const OWN_FIELDS: [&str; 13] = [
+    "accept-ranges",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "last-modified",
+    "location",
+    "server",
+    "transfer-encoding",
+    "vary",
+];
+
 /// Why a status is what it is, for people.
 pub fn reason(status: u16) -> &'static str {
     match status {

@@ -12,24 +12,9 @@ use super::syntax::Directive;
 use super::table::{list, pairs, Table};
 use super::values;
 use crate::http::request::is_token;
+use crate::http::response::OWN_FIELDS;
 use crate::types::Types;
 
-/// Fields that flash writes itself, and which a configuration may not have.
-const OWN: [&str; 13] = [
-    "accept-ranges",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "date",
-    "etag",
-    "last-modified",
-    "location",
-    "server",
-    "transfer-encoding",
-    "vary",
-];
 /// Every client that has an address.
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -102,7 +87,7 @@ fn headers(added: &[&Directive], out: &mut Table, notes: &mut Notes) {
             .bytes()
             .all(|byte| byte == b' ' || byte.is_ascii_graphic());
         let is_name = !name.is_empty() && name.bytes().all(is_token);
-        if !is_name || OWN.contains(&name.to_ascii_lowercase().as_str()) {
+        if !is_name || OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str()) {
             notes.left_out(one, "flash writes this field itself");
         } else if value.contains('$') || !is_plain {
             notes.left_out(one, "the value of a field is the same in all answers");
