@@ -20,6 +20,7 @@ pub mod answer;
 pub mod application;
 mod channel;
 pub mod fastcgi;
+mod host_process;
 pub mod http;
 pub mod links;
 pub mod records;

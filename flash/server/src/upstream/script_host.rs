@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use nix::sys::wait::{waitpid, WaitStatus};
-use nix::unistd::{dup2_stdin, dup2_stdout, fork, ForkResult};
+use nix::unistd::{fork, ForkResult};
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 
 use self::script::{dies_with_parent, exit};
 use self::supervising::serve;
+use super::host_process;
 use super::scripts::{Scripts, Starter};
 use crate::user::Identity;
 
@@ -62,20 +63,7 @@ fn supervise(
     user: Option<&Identity>,
     is_sandboxed: bool,
 ) -> Result<()> {
-    if let Some(user) = user {
-        user.assume()?;
-    }
-    if is_sandboxed {
-        rustix::thread::set_no_new_privs(true)?;
-    }
-    let _ = rustix::thread::set_name(c"flash-scripts");
-    // Who waits for the end of the server's output should not wait for this process.
-    let nothing = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
+    host_process::prepare(c"flash-scripts", user, is_sandboxed)?;
     dies_with_parent()?;
     loop {
         // SAFETY: there is one thread, so nobody holds a lock in the new process.

@@ -2,7 +2,7 @@
 //! The process that starts a manager for each application, and starts it again if it dies. It begins before the server
 //! has threads and limits, so its children have neither; it has one thread and no bytes of clients.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,17 +12,15 @@ use anyhow::{ensure, Context, Result};
 use nix::sys::signal::{signal, SigHandler, Signal};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
-use nix::unistd::{dup2_stdin, dup2_stdout, fork, ForkResult, Pid};
+use nix::unistd::{fork, ForkResult, Pid};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::children::{child_signals, pair, wait, Order};
 use super::manager;
 use super::pool::Pool;
 use super::Options;
+use crate::upstream::host_process;
 use crate::user::Identity;
 
 /// Bytes of an order.
@@ -101,20 +99,7 @@ fn exit(has_failed: bool) -> ! {
 }
 
 fn prepare(user: Option<&Identity>, is_sandboxed: bool) -> Result<SignalFd> {
-    if let Some(user) = user {
-        user.assume()?;
-    }
-    if is_sandboxed {
-        rustix::thread::set_no_new_privs(true)?;
-    }
-    let _ = rustix::thread::set_name(c"flash-apps");
-    // Who waits for the end of the server's output should not wait for this process.
-    let nothing = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
+    host_process::prepare(c"flash-apps", user, is_sandboxed)?;
     // What ends the server is sent to all of its processes. These end when it has ended, after its last request.
     for one in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: no function of this program is called.
@@ -215,24 +200,12 @@ fn reap(all: &mut Vec<Managed>) {
 
 /// `None`: the server has ended.
 fn take_order(control: &OwnedFd, bytes: &mut [u8]) -> Result<Option<Managed>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(
-        control,
-        &mut [IoSliceMut::new(bytes)],
-        &mut ancillary,
-        flags,
-    )?;
-    if received.bytes == 0 {
+    let Some((length, passed)) = host_process::receive(control, bytes)? else {
         return Ok(None);
-    }
-    let mut passed = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    let socket = passed.next().context("an order without a socket")?;
-    let order = serde_json::from_slice(&bytes[..received.bytes])?;
+    };
+    let socket = passed.into_iter().next();
+    let socket = socket.context("an order without a socket")?;
+    let order = serde_json::from_slice(&bytes[..length])?;
     Ok(Some(Managed {
         order,
         socket,

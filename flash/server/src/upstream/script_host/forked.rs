@@ -2,17 +2,17 @@
 //! Scripts as Flash started them first (2.5.4): a loop forks the whole server. The copy closes what is not its own and
 //! supervises one script, as the host does for all.
 
-use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::Result;
 use nix::sys::signal::{SigHandler, Signal};
-use nix::unistd::{dup2_stdin, dup2_stdout, fork, ForkResult};
+use nix::unistd::{fork, ForkResult};
 use rustix::io::Errno;
 
 use super::order::Order;
 use super::script::exit;
 use super::supervising::{begin, serve};
+use crate::upstream::host_process;
 use crate::upstream::scripts::{Scripts, Starter};
 
 /// `most`: scripts at the same time.
@@ -44,9 +44,7 @@ fn fork_server(order: &[u8], ends: [OwnedFd; 3]) -> Result<(), Errno> {
 fn supervise_one(order: &[u8], ends: [OwnedFd; 3]) -> Result<()> {
     close_all_but(&ends);
     let _ = rustix::thread::set_name(c"flash-script");
-    let nothing = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
+    host_process::leave_streams()?;
     // SAFETY: the default is no function of this program.
     unsafe { nix::sys::signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
     let order = Order::read(order, ends)?;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Starts scripts and sees to their ends.
 
-use std::io::{IoSliceMut, Write};
-use std::mem::MaybeUninit;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,11 @@ use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::{fork, ForkResult, Pid};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use super::order::Order;
 use super::script::{self, exit};
 use crate::http::response;
+use crate::upstream::host_process;
 use crate::upstream::scripts::{ENDED, KILLED, LATE};
 
 /// Bytes of an order: variables are as large as the head of a request.
@@ -150,27 +149,12 @@ fn reap(running: &mut Vec<Running>) {
 
 /// `None`: the server has ended.
 fn take_order(control: &OwnedFd, bytes: &mut [u8]) -> Result<Option<Order>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(
-        control,
-        &mut [IoSliceMut::new(bytes)],
-        &mut ancillary,
-        flags,
-    )?;
-    let mut passed = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(files) = message {
-            passed.extend(files);
-        }
-    }
-    if received.bytes == 0 {
+    let Some((length, passed)) = host_process::receive(control, bytes)? else {
         return Ok(None);
-    }
+    };
     let ends = <[OwnedFd; 3]>::try_from(passed);
     let ends = ends.map_err(|_| anyhow::anyhow!("an order without descriptors"))?;
-    Order::read(&bytes[..received.bytes], ends).map(Some)
+    Order::read(&bytes[..length], ends).map(Some)
 }
 
 pub fn begin(order: Order) -> Option<Running> {
