@@ -263,8 +263,10 @@ fn an_interrupted_study_takes_everything_down() {
         (libc::SIGKILL, "filling"),
     ] {
         let place = place();
+        // A killed one keeps the rows of the run that it was in, for `latlab recover`.
         let mut child = Command::new(LATLAB)
             .args(arguments(place.path()))
+            .env("TMPDIR", place.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
