@@ -54,15 +54,18 @@ static void check_no_address(const struct debox_record *record)
 }
 
 /*
- * Explains a sleep, with a second try: attaching and detaching probes takes the broker
+ * Explains a sleep, and tries for a minute: attaching and detaching probes takes the broker
  * milliseconds, but on an emulated processor many seconds, in which it answers nobody.
  */
 static void explain(const struct debox_record *record, struct debox_explanation *explained)
 {
-	if (debox_explain(record, 0, explained) == 0)
-		return;
-	CHECK(strstr(debox_last_error_text(), "does not answer"), "%s", debox_last_error_text());
-	CHECK(debox_explain(record, 0, explained) == 0, "%s", debox_last_error_text());
+	for (int try = 0; try < 6; try++) {
+		if (debox_explain(record, 0, explained) == 0)
+			return;
+		CHECK(strstr(debox_last_error_text(), "does not answer"), "%s",
+		      debox_last_error_text());
+	}
+	CHECK(0, "%s", debox_last_error_text());
 }
 
 /* The name of the place in the kernel is shown, but not its address. */
