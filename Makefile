@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold stages predictions adapters lint install clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold in-memory stages predictions adapters lint install clean
 
 all: build
 
@@ -116,6 +116,14 @@ HOT_COLD ?= hot-cold
 hot-cold: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/hot_cold.py --latlab $(TARGET)/release/latlab -o $(HOT_COLD)
+
+# flash beside nginx, Apache, lighttpd, h2o and Caddy with files in memory, and whether flash meets its goals: 20 minutes.
+# As root, on a machine that does nothing else. IN_MEMORY names the file that the rounds are added to.
+IN_MEMORY ?= in-memory.json
+in-memory: build
+	scripts/setup test bench
+	$(AS_ROOT) python3 flash/bench/in_memory.py -o $(IN_MEMORY) --idle --flash $(TARGET)/release/flash \
+		--nginx "$$(flash/bench/newest_nginx $(TARGET)/newest-nginx)"
 
 # The stages of Flash's history on a slow disk, and in which calls DeBox finds each to wait: three minutes. As root, on a
 # machine that does nothing else. STAGES names the new directory.
