@@ -10,8 +10,9 @@ use crate::access::methods::Methods;
 use crate::files::File;
 use crate::http::codings::Coding;
 use crate::http::conditions::{self, Validators, Verdict};
+use crate::http::method::Method;
 use crate::http::ranges::{self, Asked, Part};
-use crate::http::request::{Method, Request};
+use crate::http::request::Request;
 use crate::http::response::{self, Head};
 use crate::sites::{Fixed, Rules};
 use crate::types::Types;
@@ -53,6 +54,8 @@ impl Form<'_> {
 pub struct Common<'a> {
     /// In the form of RFC 9110.
     pub date: &'a str,
+    /// The same in seconds since 1970.
+    pub now: u64,
     /// The connection ends with this answer.
     pub closes: bool,
     /// The client speaks HTTP/1.1, where connections are kept unless somebody says otherwise.
@@ -68,6 +71,7 @@ impl<'a> Common<'a> {
     pub fn of_no_request(date: &'a str, is_head: bool) -> Common<'a> {
         Common {
             date,
+            now: u64::MAX,
             closes: true,
             is_11: true,
             is_head,
@@ -127,6 +131,17 @@ impl<'a> Common<'a> {
 
     /// An error, with a page that says which.
     pub fn error(&self, status: u16) -> Reply {
+        let head = self.head_of_error(status);
+        let own = self.rules.and_then(|rules| rules.error_pages.get(&status));
+        let page = match own {
+            Some(page) => page.clone(),
+            None => response::error_page(status).into_bytes(),
+        };
+        self.text(head, status, "text/html; charset=utf-8", page)
+    }
+
+    /// With the fields that an answer with this status has to have.
+    fn head_of_error(&self, status: u16) -> Head {
         let mut head = self.head(status);
         match status {
             401 => {
@@ -135,16 +150,11 @@ impl<'a> Common<'a> {
                 }
                 &mut head
             }
-            405 => head.field("Allow", self.methods()),
-            429 | 503 => head.field("Retry-After", 1),
+            405 => head.field("Allow", format_args!("{}", self.methods())),
+            429 | 503 => head.field("Retry-After", "1"),
             _ => &mut head,
         };
-        let own = self.rules.and_then(|rules| rules.error_pages.get(&status));
-        let page = match own {
-            Some(page) => page.clone(),
-            None => response::error_page(status).into_bytes(),
-        };
-        self.text(head, status, "text/html; charset=utf-8", page)
+        head
     }
 
     /// To where the configuration says.
@@ -165,7 +175,8 @@ impl<'a> Common<'a> {
         match &fixed.text {
             Some(text) => {
                 let text = text.clone().into_bytes();
-                self.text(self.head(fixed.status), fixed.status, &fixed.kind, text)
+                let head = self.head_of_error(fixed.status);
+                self.text(head, fixed.status, &fixed.kind, text)
             }
             // It has no content (RFC 9110, 15.3.5).
             None if fixed.status == 204 => Common::empty(self.head(204), 204),
@@ -184,7 +195,7 @@ impl<'a> Common<'a> {
 
     pub fn options(&self) -> Reply {
         let mut head = self.head(204);
-        head.field("Allow", self.methods());
+        head.field("Allow", format_args!("{}", self.methods()));
         Common::empty(head, 204)
     }
 
@@ -292,8 +303,7 @@ impl<'a> Common<'a> {
         head.field("Content-Length", length)
             .field("Accept-Ranges", "bytes");
         // A time in the future is not to be sent (RFC 9110, 8.8.2.1).
-        let now = conditions::seconds(self.date).unwrap_or(u64::MAX);
-        let modified = file.validators.modified.min(now);
+        let modified = file.validators.modified.min(self.now);
         head.field("Last-Modified", conditions::date(modified));
         form.fields(&mut head, &file.validators);
         if self.is_head {
@@ -317,15 +327,33 @@ fn boundary() -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_redirect_stays_on_this_host() {
-        let common = Common {
+    fn common() -> Common<'static> {
+        Common {
             date: "",
+            now: 0,
             closes: false,
             is_11: true,
             is_head: false,
             rules: None,
-        };
+        }
+    }
+
+    #[test]
+    fn an_error_with_a_text_of_its_own_has_the_fields_of_its_status() {
+        for (status, field) in [(405, "\r\nAllow: GET, HEAD"), (503, "\r\nRetry-After: ")] {
+            let fixed = Fixed {
+                status,
+                text: Some("no".to_string()),
+                kind: "text/plain".to_string(),
+            };
+            let head = String::from_utf8(common().fixed(&fixed).head).expect("text");
+            assert!(head.contains(field), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_stays_on_this_host() {
+        let common = common();
         let head = common.to_directory("//example.org/a", Some("b")).head;
         let head = String::from_utf8(head).expect("text");
         assert!(head.contains("Location: /example.org/a/?b\r\n"), "{head}");

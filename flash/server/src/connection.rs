@@ -16,7 +16,9 @@ use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::helpers::{self, Ticket};
 use crate::http::chunked::Body;
-use crate::http::request::{Method, Reader, Refusal, Request};
+use crate::http::method::Method;
+use crate::http::refusal::Refusal;
+use crate::http::request::{Reader, Request};
 use crate::http::target::Target;
 use crate::meter::Meter;
 use crate::sending::Sending;
@@ -40,6 +42,8 @@ mod written;
 
 use exchange::Way;
 
+/// In the names of events: of what belongs to a connection and is not its client's socket.
+pub const SIDE: u64 = 1 << 62;
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
@@ -78,6 +82,8 @@ pub struct Connection {
     pub resumes_at: Option<u64>,
     pub readable: bool,
     pub writable: bool,
+    /// The client has ended its side.
+    pub has_ended: bool,
     /// The client has reset the connection, or both sides have ended it.
     pub is_gone: bool,
     /// The head of the request that is being answered was complete then.
@@ -162,6 +168,7 @@ impl Connection {
             resumes_at: None,
             readable: true,
             writable: true,
+            has_ended: false,
             is_gone: false,
             began: Instant::now(),
             deadline: context.now + ms,
@@ -281,6 +288,7 @@ impl Connection {
     fn common<'a>(&'a self, request: &Request, context: &'a Context) -> Common<'a> {
         Common {
             date: &context.date,
+            now: context.second,
             closes: self.closes(request, context),
             is_11: request.is_11,
             is_head: request.method == Method::Head,

@@ -188,6 +188,8 @@ pub struct Context {
     pub buffer: Vec<u8>,
     /// When this turn of the loop began, in the server's milliseconds.
     pub now: u64,
+    /// The same as a date, in seconds since 1970 and as answers have it.
+    pub second: u64,
     pub date: String,
     /// As the access log has it, and the milliseconds of this second.
     pub log_time: String,

@@ -15,7 +15,7 @@ use rustls::ServerConfig;
 use slab::Slab;
 
 use crate::access::remembered::Remembered;
-use crate::connection::{Connection, Next};
+use crate::connection::{Connection, Next, SIDE};
 use crate::context::{Context, Options, Phase, Shared, Site};
 use crate::counts::{add, subtract};
 use crate::handover::Arrivals;
@@ -71,7 +71,6 @@ pub struct EventLoop {
     arrivals: Arc<Arrivals>,
     /// When the connections that are left are cut off, once the server or this configuration ends.
     ends_at: u64,
-    date_second: u64,
 }
 
 impl EventLoop {
@@ -113,6 +112,7 @@ impl EventLoop {
                 inbox,
                 buffer: vec![0; COPIED],
                 now: 0,
+                second: 0,
                 date: String::new(),
                 log_time: String::new(),
                 log_ms: 0,
@@ -126,7 +126,6 @@ impl EventLoop {
             },
             arrivals,
             ends_at: 0,
-            date_second: 0,
         };
         it.listen()?;
         Ok(it)
@@ -200,8 +199,8 @@ impl EventLoop {
         let since_1970 = since_1970.unwrap_or_default();
         let second = since_1970.as_secs();
         self.context.log_ms = since_1970.subsec_millis();
-        if second != self.date_second || self.context.date.is_empty() {
-            self.date_second = second;
+        if second != self.context.second || self.context.date.is_empty() {
+            self.context.second = second;
             self.context.date = conditions::date(second);
             let format = self.context.options.log_format.time();
             let time = Timestamp::from_second(second as i64).unwrap_or(Timestamp::MAX);
@@ -228,14 +227,20 @@ impl EventLoop {
             }
             return;
         }
+        let is_side = name & SIDE != 0;
+        let name = name & !SIDE;
         let (key, id) = ((name & u64::from(u32::MAX)) as usize, (name >> 32) as u32);
         let Some((_, connection)) = self.connections.get_mut(key).filter(|(its, _)| *its == id)
         else {
             return;
         };
+        if is_side {
+            return self.drive(key, id);
+        }
         use epoll::EventFlags as F;
         connection.readable |= flags.intersects(F::IN | F::HUP | F::ERR | F::RDHUP);
         connection.writable |= flags.intersects(F::OUT | F::HUP | F::ERR);
+        connection.has_ended |= flags.intersects(F::RDHUP | F::HUP | F::ERR);
         connection.is_gone |= flags.intersects(F::HUP | F::ERR);
         self.drive(key, id);
     }
@@ -343,27 +348,35 @@ impl EventLoop {
     }
 
     fn new_id(&mut self) -> u32 {
-        self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
+        self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 2);
         self.next_id
     }
 
-    fn insert(&mut self, id: u32, connection: Connection) {
+    /// Adds a connection, and returns its place, unless it cannot be waited for.
+    fn insert(&mut self, id: u32, connection: Connection) -> Option<usize> {
         let key = self.connections.insert((id, connection));
         add(&self.context.counts().connections, 1);
         let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
         use epoll::EventFlags as F;
         let socket = self.connections[key].1.socket().as_fd();
         if epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET).is_err() {
-            return self.close(key);
+            self.close(key);
+            return None;
         }
-        let name = u64::from(id) << 32 | key as u64;
-        let process = self.connections[key].1.process();
-        let listens = process.map(|process| self.context.queues.listen(process, name));
-        if matches!(listens, Some(Err(_))) {
-            return self.close(key);
+        let name = SIDE | u64::from(id) << 32 | key as u64;
+        let connection = &self.connections[key].1;
+        let queues = &self.context.queues;
+        let listens = connection
+            .process()
+            .map(|process| queues.listen(process, name));
+        let crosses = connection
+            .bridge()
+            .map(|bridge| queues.cross(bridge.own(), name));
+        if matches!(listens, Some(Err(_))) || matches!(crosses, Some(Err(_))) {
+            self.close(key);
+            return None;
         }
-        // The request is often there already.
-        self.drive(key, id);
+        Some(key)
     }
 
     fn listen(&mut self) -> Result<()> {

@@ -2,183 +2,38 @@
 //! One configuration in force: its loops and helpers, with the sandbox of its directories. Threads cannot get other
 //! limits once they have some, so another configuration has other threads. Sockets, counters and connections go on.
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use ring::hmac;
 use rustix::io::write;
 use rustix::process::{getpid, kill_process, Signal};
 
 use crate::access::limits::Limits as ClientLimits;
 use crate::access::passwords::Passwords;
-use crate::access::remembered;
 use crate::address::Address;
-use crate::context::{Heirs, Phase, Reloads, Shared, Site};
-use crate::counts::Counts;
-use crate::event_loop::{EventLoop, Listener};
+use crate::context::{Heirs, Phase, Shared};
+use crate::event_loop::EventLoop;
 use crate::files::Root;
 use crate::handover::Arrivals;
 use crate::helpers::pools::Pools;
-use crate::helpers::{self, Inbox, Pool};
+use crate::helpers::{Inbox, Pool};
 use crate::limits::Limits;
 use crate::log::LogFile;
+use crate::network::Network;
 use crate::plan::Plan;
-use crate::ports::{Port, Sharing, Sources};
 use crate::sandbox::{self, Reach, Role};
-use crate::sites::{self, Listen};
-use crate::tls::Tls;
+use crate::sites;
+use crate::tally::Tally;
 use crate::upstream::application::host::Host;
 use crate::upstream::scripts::Scripts;
 use crate::upstream::Upstream;
 
 /// Jobs that wait for a helper; a request beyond is answered with 503.
 const QUEUE: usize = 4096;
-
-/// What counts on from one configuration to the next.
-pub struct Tally {
-    password_key: hmac::Key,
-    /// By the numbers of loops.
-    pub loops: Vec<Arc<Counts>>,
-    /// Of helpers, by device and by whether they are for missing names.
-    helpers: Mutex<HashMap<(String, bool), Arc<helpers::Counts>>>,
-    passwords: Arc<helpers::Counts>,
-    pub reloads: Arc<Reloads>,
-}
-
-impl Tally {
-    /// # Errors
-    ///
-    /// The system has no random numbers.
-    pub fn new() -> Result<Tally> {
-        Ok(Tally {
-            password_key: remembered::new_key()?,
-            loops: Vec::new(),
-            helpers: Mutex::default(),
-            passwords: Arc::default(),
-            reloads: Arc::default(),
-        })
-    }
-
-    fn of_helpers(&self, device: &str, is_for_missing: bool) -> Arc<helpers::Counts> {
-        let mut known = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (device.to_string(), is_for_missing);
-        Arc::clone(known.entry(name).or_default())
-    }
-
-    pub fn make_room(&mut self, loops: usize) {
-        while self.loops.len() < loops.max(1) {
-            self.loops.push(Arc::default());
-        }
-    }
-}
-
-/// The addresses of a configuration, which are open, and their certificates.
-pub struct Network {
-    listens: Vec<Listen>,
-    /// By the places of `listens`; behind them is that of the counters.
-    ports: Vec<Port>,
-    tls: Vec<Option<Tls>>,
-}
-
-impl Network {
-    /// # Errors
-    ///
-    /// A certificate cannot be loaded, or an address not be listened at; the error names it.
-    pub fn open(plan: &Plan, before: Option<&Network>) -> Result<Network> {
-        let listens = sites::listens(&plan.hosts)?;
-        let tls_of = |listen: &Listen| {
-            let same = before.and_then(|before| before.tls_at(listen));
-            let settings = listen.tls.as_ref();
-            settings
-                .map(|settings| Tls::load_after(settings, same))
-                .transpose()
-        };
-        let tls = listens.iter().map(tls_of).collect::<Result<Vec<_>>>()?;
-        let of_loops = Sharing::Several(plan.loops.max(1));
-        let addresses = listens
-            .iter()
-            .map(|listen| (listen.address.clone(), of_loops));
-        let counts = plan.metrics.clone().map(|address| (address, Sharing::One));
-        let wanted: Vec<_> = addresses.chain(counts).collect();
-        let sources = Sources {
-            before: before.map_or(&[][..], |before| &before.ports),
-            passed: &plan.passed,
-            unix: &plan.unix,
-        };
-        let ports = sources.open(&wanted)?;
-        Ok(Network {
-            listens,
-            ports,
-            tls,
-        })
-    }
-
-    fn tls_at(&self, listen: &Listen) -> Option<&Tls> {
-        let mut all = self.listens.iter().zip(&self.tls);
-        let (_, tls) = all.find(|(its, _)| its.address == listen.address)?;
-        tls.as_ref()
-    }
-
-    pub fn has(&self, address: &Address) -> bool {
-        self.ports.iter().any(|port| port.is_at(address))
-    }
-
-    pub fn tls(&self) -> impl Iterator<Item = &Tls> {
-        self.tls.iter().flatten()
-    }
-
-    /// In the order of the configuration.
-    pub fn ports(&self, is_tls: bool) -> impl Iterator<Item = &Port> {
-        let all = self.ports.iter().zip(&self.tls);
-        all.filter(move |(_, tls)| tls.is_some() == is_tls)
-            .map(|(port, _)| port)
-    }
-
-    pub fn counts(&self) -> Option<&Port> {
-        self.ports.get(self.listens.len())
-    }
-
-    /// Where connections go on if `next` is in force.
-    fn heirs(&self, next: &Network) -> (Vec<Option<usize>>, bool) {
-        let all = self.ports.iter().zip(&self.tls);
-        let place_of = |(port, tls): (&Port, &Option<Tls>)| {
-            let mut nexts = next.ports.iter().zip(&next.tls);
-            nexts.position(|(its, its_tls)| its.is_same(port) && its_tls.is_some() == tls.is_some())
-        };
-        let has_counts = match (self.counts(), next.counts()) {
-            (Some(port), Some(its)) => its.is_same(port),
-            _ => false,
-        };
-        (all.map(place_of).collect(), has_counts)
-    }
-
-    /// By the numbers of the loops.
-    fn listeners(&self, loops: usize) -> Vec<Vec<Listener>> {
-        let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-        for (place, (port, tls)) in self.ports.iter().zip(&self.tls).enumerate() {
-            for (number, socket) in port.of_loops(loops) {
-                listeners[number].push(Listener {
-                    socket,
-                    site: Site::Files(place),
-                    tls: tls.as_ref().map(|tls| Arc::clone(&tls.config)),
-                });
-            }
-        }
-        for (_, socket) in self.counts().into_iter().flat_map(|port| port.of_loops(1)) {
-            listeners[0].push(Listener {
-                socket,
-                site: Site::Counts,
-                tls: None,
-            });
-        }
-        listeners
-    }
-}
 
 /// What can go on from one configuration to the next as it is.
 pub struct Parts {

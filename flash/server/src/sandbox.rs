@@ -6,9 +6,9 @@
 //! only the first helper of a pool sets them, and what the main thread may not do no thread may.
 
 mod calls;
+mod force;
+mod roles;
 
-use std::fmt;
-use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -16,150 +16,8 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, ABI,
 };
 
-use crate::sites::VirtualHost;
-use crate::upstream::{Endpoint, Place};
-
-/// What a thread is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// `inbox`: the only descriptor that it reads by `read`.
-    Loop {
-        inbox: RawFd,
-    },
-    Helper,
-    /// Checks passwords.
-    Password,
-    /// The loop of the path server, with its inbox.
-    Paths {
-        inbox: RawFd,
-    },
-    /// Opens files for other processes, with the flags that these want.
-    PathHelper,
-    Log,
-    /// Writes to the standard error stream.
-    Messages,
-    /// Waits for signals, loads certificates and changed configurations, and starts the others.
-    Main,
-}
-
-/// Files that threads have to reach after the start. Nothing else can be opened.
-#[derive(Debug, Clone, Default)]
-pub struct Paths {
-    /// Directories whose files are served.
-    pub roots: Vec<PathBuf>,
-    /// What is loaded again on SIGHUP, as certificates, keys and users. The directories are readable, as renewal puts new files
-    /// in place of old ones.
-    pub loaded: Vec<PathBuf>,
-    /// Opened again on SIGHUP. New files can be made in its directory.
-    pub log: Option<PathBuf>,
-    /// Unix sockets: made when the configuration changes, removed in the end.
-    pub sockets: Vec<PathBuf>,
-    /// The main thread will read a changed configuration, with directories and certificates that are not known yet.
-    pub may_change: bool,
-    /// All other threads come from the main thread, so they have its limits, too.
-    pub is_inherited: bool,
-    pub upstreams: Reach,
-    /// System calls that only loops make, and not in every configuration.
-    pub of_loops: &'static [libc::c_long],
-}
-
-/// Which upstreams loops connect to.
-#[derive(Debug, Clone, Default)]
-pub struct Reach {
-    /// Of TCP. Addresses cannot be limited.
-    pub ports: Vec<u16>,
-    pub has_unix: bool,
-    pub has_scripts: bool,
-    pub has_applications: bool,
-}
-
-impl Reach {
-    pub fn of(hosts: &[VirtualHost]) -> Reach {
-        let mut reach = Reach::default();
-        let locations = hosts.iter().flat_map(|host| &host.locations);
-        let plans = locations.filter_map(|location| location.upstream.as_ref());
-        for place in plans.flat_map(|plan| &plan.to) {
-            match place {
-                Place::Tcp { port, .. } => reach.ports.push(*port),
-                Place::Unix(_) => reach.has_unix = true,
-                Place::Script => reach.has_scripts = true,
-                Place::Application => reach.has_applications = true,
-            }
-        }
-        reach
-    }
-
-    /// A connection to an upstream of this kind can be used, if it is open.
-    pub fn has_kind_of(&self, endpoint: &Endpoint) -> bool {
-        match endpoint {
-            Endpoint::Tcp(_) => !self.ports.is_empty(),
-            Endpoint::Unix(_) => self.has_unix,
-            Endpoint::Script => self.has_scripts,
-            Endpoint::Application => self.has_applications,
-        }
-    }
-}
-
-/// A part of the sandbox: in force, in which form; or not, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
-    On(String),
-    Off(String),
-}
-
-/// What is in force in a thread, or in all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    pub landlock: Part,
-    pub seccomp: Part,
-}
-
-impl Part {
-    pub fn is_on(&self) -> bool {
-        matches!(self, Part::On(_))
-    }
-
-    fn weaker(self, other: Part) -> Part {
-        if self.is_on() {
-            other
-        } else {
-            self
-        }
-    }
-}
-
-impl Status {
-    /// Of no thread.
-    pub fn off() -> Status {
-        let off = || Part::Off("off (--no-sandbox)".to_string());
-        Status {
-            landlock: off(),
-            seccomp: off(),
-        }
-    }
-
-    /// What is in force in both.
-    pub fn weaker(self, other: Status) -> Status {
-        Status {
-            landlock: self.landlock.weaker(other.landlock),
-            seccomp: self.seccomp.weaker(other.seccomp),
-        }
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |part: &Part| match part {
-            Part::On(text) | Part::Off(text) => text.clone(),
-        };
-        write!(
-            out,
-            "Landlock: {}; seccomp: {}",
-            text(&self.landlock),
-            text(&self.seccomp)
-        )
-    }
-}
+pub use force::{Part, Status};
+pub use roles::{Paths, Reach, Role};
 
 /// Limits the calling thread, and those that it starts. There is no way back.
 pub fn enter(role: Role, paths: &Paths) -> Status {

@@ -11,6 +11,7 @@ use rustix::fs::sendfile;
 use rustix::io::Errno;
 
 use crate::answer::{Reply, Segment};
+use crate::files::File;
 use crate::helpers::Work;
 use crate::http::request::Request;
 use crate::residency::{Ready, BROUGHT};
@@ -37,6 +38,8 @@ pub struct Sending {
     head_sent: usize,
     body: VecDeque<Segment>,
     body_sent: u64,
+    /// What is recorded of the body, if others have sent most of it.
+    recorded: Option<u64>,
     has_failed: bool,
 }
 
@@ -67,7 +70,27 @@ impl Sending {
             head_sent: 0,
             body: reply.body,
             body_sent: 0,
+            recorded: None,
             has_failed: false,
+        }
+    }
+
+    /// The end of an answer that has been sent up to here, with so many bytes of content in all.
+    pub fn rest(
+        request: Option<Box<Request>>,
+        status: u16,
+        bytes: Vec<u8>,
+        content: u64,
+        closes: bool,
+    ) -> Sending {
+        let reply = Reply {
+            status,
+            head: bytes,
+            body: VecDeque::new(),
+        };
+        Sending {
+            recorded: Some(content),
+            ..Sending::new(request, reply, closes)
         }
     }
 
@@ -82,7 +105,7 @@ impl Sending {
     }
 
     pub fn body_sent(&self) -> u64 {
-        self.body_sent
+        self.recorded.unwrap_or(self.body_sent)
     }
 
     /// Bytes of the part that comes next, read by a helper.
@@ -145,12 +168,11 @@ impl Sending {
                         transport.send(socket, head, &buffer[..length], false)?
                     }
                     Ready::Resident(length) => {
-                        let (mut offset, length) = (begin, length as usize);
+                        let length = length as usize;
                         let called = Instant::now();
                         let sent = match stage.sends_from(file) {
                             Some(mapping) => mapping.send(socket, head, begin, length),
-                            None if !head.is_empty() => transport.send(socket, head, &[], true),
-                            None => sendfile(socket, &file.fd, Some(&mut offset), length),
+                            None => send_file(transport, socket, head, file, (begin, length)),
                         };
                         self.stalls += u64::from(called.elapsed().as_nanos() > STALL_NS);
                         match sent {
@@ -200,6 +222,28 @@ impl Sending {
             }
             None => {}
         }
+    }
+}
+
+/// Sends the head, and by `sendfile` what of the file is known to be in memory.
+fn send_file(
+    transport: &mut Transport,
+    socket: &OwnedFd,
+    head: &[u8],
+    file: &File,
+    (mut begin, length): (u64, usize),
+) -> Result<usize, Errno> {
+    let of_head = match head.is_empty() {
+        true => 0,
+        false => transport.send(socket, head, &[], true)?,
+    };
+    if of_head < head.len() {
+        return Ok(of_head);
+    }
+    match sendfile(socket, &file.fd, Some(&mut begin), length) {
+        // The file is shorter now, which the next call finds out.
+        Ok(0) | Err(Errno::AGAIN) if of_head > 0 => Ok(of_head),
+        sent => Ok(of_head + sent?),
     }
 }
 

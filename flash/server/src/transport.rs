@@ -28,6 +28,8 @@ pub enum Transport {
 pub struct Encrypted {
     connection: ServerConnection,
     has_begun: bool,
+    /// The last call that received took all that was there.
+    was_all: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +59,7 @@ impl Transport {
         Ok(Transport::Tls(Box::new(Encrypted {
             connection,
             has_begun: false,
+            was_all: false,
         })))
     }
 
@@ -107,6 +110,15 @@ impl Transport {
             *self = Transport::Plain;
         }
         received
+    }
+
+    /// Whether what was received last, and did not fill the room for it, was all that was there: what comes later is a new
+    /// event.
+    pub fn is_drained(&self) -> bool {
+        match self {
+            Transport::Plain | Transport::Lent => true,
+            Transport::Tls(tls) => tls.was_all,
+        }
     }
 
     /// Sends the begin of `head` and `body`, in one packet if they fit, and returns how much. `goes_on`: more follows
@@ -166,15 +178,13 @@ impl Encrypted {
             if was_handshaking && pace.is_spent() {
                 return Received::Paced;
             }
-            let mut wire = Wire {
-                socket,
-                first: None,
-            };
+            let mut wire = Wire::new(socket);
             match self.connection.read_tls(&mut wire) {
                 Ok(0) => return Received::End,
                 Ok(_) => {}
                 Err(error) => return failed(errno(&error)),
             }
+            self.was_all = wire.was_all;
             if let (false, Some(first)) = (self.has_begun, wire.first) {
                 self.has_begun = true;
                 if first != HANDSHAKE && first.is_ascii_graphic() {
@@ -216,10 +226,7 @@ impl Encrypted {
     }
 
     fn flush(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
-        let mut wire = Wire {
-            socket,
-            first: None,
-        };
+        let mut wire = Wire::new(socket);
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut wire) {
                 Ok(0) => return Err(Errno::PIPE),
@@ -249,11 +256,24 @@ struct Wire<'a> {
     socket: &'a OwnedFd,
     /// Of what has been received.
     first: Option<u8>,
+    /// There was room for more than what was received last.
+    was_all: bool,
+}
+
+impl<'a> Wire<'a> {
+    fn new(socket: &'a OwnedFd) -> Wire<'a> {
+        Wire {
+            socket,
+            first: None,
+            was_all: false,
+        }
+    }
 }
 
 impl Read for Wire<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let (length, _) = recv(self.socket, &mut *into, RecvFlags::empty())?;
+        self.was_all = length < into.len();
         if self.first.is_none() {
             self.first = into[..length].first().copied();
         }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::http::request::is_token;
+use crate::http::method::is_token;
 
 /// What the configuration says of types. What it does not name is as the IANA has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

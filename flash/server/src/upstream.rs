@@ -49,6 +49,16 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Content can come without a length.
+    pub fn takes_chunked(&self) -> bool {
+        match self {
+            Protocol::Http(_) => true,
+            Protocol::FastCgi(options) => options.takes_chunked,
+            Protocol::Cgi(options) => options.takes_chunked,
+            Protocol::Application(_) => false,
+        }
+    }
+
     /// Programs say something to who runs the server.
     pub fn has_messages(&self) -> bool {
         matches!(self, Protocol::FastCgi(_))

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::http::request::Method;
+use crate::http::method::Method;
 
 const NAMES: [(Method, &str); 7] = [
     (Method::Get, "GET"),

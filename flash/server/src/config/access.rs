@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::access::methods::Methods;
 use crate::access::{networks, Access};
-use crate::http::request::is_token;
+use crate::http::method::is_token;
 use crate::types::{self, Types};
 
 /// What a server or a location says of who may do what.

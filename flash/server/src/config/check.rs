@@ -206,11 +206,6 @@ fn can_have_application(server: &Server, part: &Part) -> Result<(), Wrong> {
     let Some(application) = &part.application else {
         return Ok(());
     };
-    if !server.tls.is_empty() {
-        let what = "an `application` writes to the client's socket itself, and cannot encrypt: this server has `tls`. \
-                    Give the location to a server without `tls`, or use `proxy` or `fastcgi`";
-        return Err(Wrong::at(application.span(), what));
-    }
     if server.rate.is_some() || part.rate.is_some() {
         let what = "an `application` writes to the client's socket itself, so flash cannot limit its `rate`: remove \
                     one of them";

@@ -113,6 +113,15 @@ pub(super) fn answer(answer: &Spanned<Answer>) -> Result<Fixed, Wrong> {
         let what = "`status` is 200, 204, or that of an error, as 404";
         return Err(Wrong::at(span, what));
     }
+    // RFC 9110, 15.5.2 and 15.5.22: these have to say what they ask for.
+    let remedy = match its.status {
+        401 => Some("an answer with status 401 has a challenge: `auth` sends one, or take 403"),
+        426 => Some("an answer with status 426 names a protocol, which flash cannot: take 400"),
+        _ => None,
+    };
+    if let Some(remedy) = remedy {
+        return Err(Wrong::at(span, remedy));
+    }
     if its.status == 204 && its.text.is_some() {
         return Err(Wrong::at(
             span,

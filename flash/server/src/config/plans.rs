@@ -10,7 +10,7 @@ use super::application::Application;
 use super::file::Part;
 use super::upstream::{Cgi, FastCgi, ForwardedName, HostName, Limits, Proxy, Responder, Web};
 use super::values::{Time, Wrong};
-use crate::http::request::is_token;
+use crate::http::method::is_token;
 use crate::template::Template;
 use crate::upstream::http::{is_of_hop, Forwarded, Host, Options};
 use crate::upstream::{fastcgi, scripts, Place, Plan, Protocol, Settings};
@@ -165,6 +165,7 @@ fn fast_cgi(
         root,
         location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
         scripts: (!table.application).then_some((ending, index)),
+        takes_chunked: table.chunked,
         variables,
     };
     let to = table.to.0.iter().map(|Responder(place)| place.clone());
@@ -185,6 +186,7 @@ fn of_scripts(part: &Part, spanned: &Spanned<Cgi>, directory: &Path) -> Result<P
         location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
         time_ms: table.time.map_or(SCRIPT_MS, ms),
         output: table.output.as_ref().map_or(u64::MAX, |bytes| bytes.0),
+        takes_chunked: table.chunked,
         variables: params(&table.params, &span)?,
     }))
 }

@@ -101,6 +101,12 @@ fn errors_of_locations_name_the_place_and_the_remedy() {
             "`files_first`",
         ),
         ("answer = { status = 301 }".to_string(), "6:10: ", "404"),
+        ("answer = { status = 401 }".to_string(), "6:10: ", "`auth`"),
+        (
+            "answer = { status = 426 }".to_string(),
+            "6:10: ",
+            "take 400",
+        ),
         (
             "answer = { status = 204, text = \"a\" }".to_string(),
             "6:10: ",

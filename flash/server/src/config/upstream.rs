@@ -53,6 +53,8 @@ pub(super) struct FastCgi {
     #[serde(default)]
     pub application: bool,
     #[serde(default)]
+    pub chunked: bool,
+    #[serde(default)]
     pub params: BTreeMap<String, String>,
 }
 
@@ -76,6 +78,8 @@ pub(super) struct Cgi {
     pub processes: Option<Number<1, 10_000>>,
     pub time: Option<Time>,
     pub output: Option<Bytes>,
+    #[serde(default)]
+    pub chunked: bool,
     #[serde(default)]
     pub params: BTreeMap<String, String>,
 }

@@ -7,7 +7,7 @@ use rustix::net::{recv, RecvFlags};
 use super::{Connection, State, Went, PASSED};
 use crate::context::Context;
 use crate::http::chunked::Passed;
-use crate::http::request::Refusal;
+use crate::http::refusal::Refusal;
 use crate::transport::Received;
 
 /// After the last answer, what the client still sends is discarded for so many times `linger_ms`.

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::http::request::{Method, Request};
+use crate::http::method::Method;
+use crate::http::request::Request;
 use crate::upstream::answer::{Malformed, Outlet, Queue};
 use crate::upstream::http;
 use crate::upstream::{fastcgi, scripts, Form, Protocol, Reader, Settings, Upstream};

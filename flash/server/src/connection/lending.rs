@@ -6,18 +6,25 @@ use std::sync::Arc;
 
 use super::loan::Lent;
 use super::written::written;
-use super::{Connection, State, Went, STEPS};
+use super::{Connection, State, Went, SIDE, STEPS};
 use crate::context::Context;
 use crate::counts::{add, subtract};
-use crate::http::request::{Framing, Method, Request};
+use crate::http::fields::Framing;
+use crate::http::method::Method;
+use crate::http::request::Request;
 use crate::http::target::Target;
+use crate::sending::Sending;
 use crate::upstream::application::pool::{Heard, Pool, Process};
 use crate::upstream::application::{Order, Report, Said, Then, EXPECTS, IS_11, IS_HEAD, KEEPS};
 use crate::upstream::http::Field;
 use crate::upstream::variables::variables;
 use crate::upstream::{Protocol, Upstream};
 
+pub mod bridge;
+mod crossing;
 mod ending;
+
+use bridge::Bridge;
 
 impl Connection {
     pub(super) fn begin_lending(
@@ -44,13 +51,20 @@ impl Connection {
         let Some(message) = message else {
             return self.error(431, request, context);
         };
+        let more = length - read as u64;
+        let bridge = self.transport.is_encrypted().then(|| Bridge::new(more));
+        let Ok(bridge) = bridge.transpose() else {
+            add(&context.counts().refused, 1);
+            return self.error(503, request, context);
+        };
         self.input.drain(..read);
         let mut lent = Box::new(Lent {
             request,
             upstream,
             pool,
             message,
-            has_more: length > read as u64,
+            has_more: more > 0,
+            bridge,
             process: None,
             number: 0,
             written: None,
@@ -127,16 +141,25 @@ impl Connection {
         mut process: Process,
         context: &mut Context,
     ) -> bool {
-        let name = u64::from(self.id) << 32 | key as u64;
+        let name = SIDE | u64::from(self.id) << 32 | key as u64;
         if context.queues.listen(&process, name).is_err() {
             return false;
         }
         lent.written = written(&self.socket);
-        let Ok(number) = process.lend(&mut lent.message, &self.socket) else {
+        let end = lent.bridge.as_ref().and_then(Bridge::theirs);
+        let Ok(number) = process.lend(&mut lent.message, end.unwrap_or(&self.socket)) else {
             context.queues.ignore(&process);
             return false;
         };
-        self.transport.lend();
+        match &mut lent.bridge {
+            Some(bridge) => {
+                bridge.is_lent();
+                if context.queues.cross(bridge.own(), name).is_err() {
+                    bridge.cut();
+                }
+            }
+            None => self.transport.lend(),
+        }
         lent.message = Vec::new();
         lent.number = number;
         lent.process = Some(process);
@@ -183,7 +206,7 @@ impl Connection {
             match process.hear() {
                 Heard::Nothing => {
                     self.deadline = lent.deadline();
-                    return Went::Waits;
+                    return self.cross(context);
                 }
                 Heard::Said(Said::Progress(report)) if report.number == lent.number => {
                     lent.report = report;
@@ -220,18 +243,30 @@ impl Connection {
             self.cut_lent(&lent, report.status, context);
             return Went::Ended;
         }
-        if then == Then::Keep {
+        let is_passed = lent.bridge.as_ref().is_none_or(Bridge::is_passed);
+        if then == Then::Keep && is_passed {
             self.body = None;
+        }
+        let closes = then == Then::Close || self.closes(&lent.request, context);
+        if let Some(bridge) = lent.bridge.take() {
+            let rest = bridge.rest(&mut context.buffer);
+            let (request, content) = (Some(lent.request), report.content);
+            let sending = Sending::rest(request, report.status, rest, content, closes);
+            self.deadline = context.now + context.options.send_ms;
+            self.state = State::Sending(Box::new(sending));
+            return Went::On;
         }
         add(&context.counts().bytes, report.content);
         self.record(Some(&lent.request), report.status, report.content, context);
-        let closes = then == Then::Close || self.closes(&lent.request, context);
         self.finish(closes, context)
     }
 
     /// What has happened to the socket meanwhile is not known.
     fn come_back(&mut self) {
-        (self.readable, self.writable, self.is_gone) = (true, true, false);
+        (self.readable, self.writable) = (true, true);
+        if self.was_lent() {
+            (self.has_ended, self.is_gone) = (true, false);
+        }
     }
 
     pub fn was_lent(&self) -> bool {

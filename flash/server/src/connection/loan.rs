@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::lending::bridge::Bridge;
 use super::written::written;
 use crate::http::request::Request;
 use crate::upstream::application::pool::{Pool, Process};
@@ -19,6 +20,8 @@ pub struct Lent {
     pub(in crate::connection) message: Vec<u8>,
     /// Some of the content is still to be received.
     pub(in crate::connection) has_more: bool,
+    /// The client speaks TLS, so the process has not its socket.
+    pub(in crate::connection) bridge: Option<Bridge>,
     /// `None`: the request waits for one.
     pub(in crate::connection) process: Option<Process>,
     pub(in crate::connection) number: u64,
@@ -55,7 +58,14 @@ impl Lent {
     }
 
     /// Nothing of an answer has gone to the client.
-    pub(in crate::connection) fn is_untouched(&self, socket: &OwnedFd) -> bool {
+    pub(in crate::connection) fn is_untouched(
+        &mut self,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+    ) -> bool {
+        if let Some(bridge) = &mut self.bridge {
+            return bridge.is_untouched(buffer);
+        }
         self.written.is_some() && written(socket) == self.written
     }
 }

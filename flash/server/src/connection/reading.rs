@@ -7,7 +7,8 @@ use super::exchange::Way;
 use super::{rules_for, Connection, State, Went};
 use crate::context::Context;
 use crate::http::chunked::Body;
-use crate::http::request::{fields, Parsed};
+use crate::http::fields::fields;
+use crate::http::request::Parsed;
 use crate::transport::Received;
 
 impl Connection {
@@ -49,6 +50,10 @@ impl Connection {
                 Parsed::Incomplete => {}
             }
             if !self.readable {
+                if self.input.is_empty() {
+                    // An idle connection should cost little.
+                    self.input = Vec::new();
+                }
                 return Went::Waits;
             }
             let was_empty = self.input.is_empty();
@@ -63,13 +68,7 @@ impl Connection {
                     return Went::On;
                 }
                 Received::Paced => return Went::Paced,
-                Received::Nothing => {
-                    if self.input.is_empty() {
-                        // An idle connection should cost little.
-                        self.input = Vec::new();
-                    }
-                    return Went::Waits;
-                }
+                Received::Nothing => {}
             }
         }
     }
@@ -82,7 +81,12 @@ impl Connection {
             .transport
             .receive(&self.socket, into, &mut context.pace);
         match received {
-            Received::Bytes(length) => self.input.extend_from_slice(&into[..length]),
+            Received::Bytes(length) => {
+                // The end of the client's side is no new event if it came with these bytes.
+                let is_all = length < into.len() && self.transport.is_drained();
+                self.readable = !is_all || self.has_ended;
+                self.input.extend_from_slice(&into[..length]);
+            }
             Received::Nothing => self.readable = false,
             Received::NotTls => context.pace.fails(),
             _ => {}

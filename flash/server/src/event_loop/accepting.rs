@@ -10,8 +10,8 @@ use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
 use super::{EventLoop, Listener};
 use crate::access::limits::Admission;
 use crate::address::BACKLOG;
-use crate::connection::{Connection, Peer};
-use crate::context::Site;
+use crate::connection::{Connection, Next, Peer};
+use crate::context::{Phase, Site};
 use crate::counts::add;
 use crate::transport::Transport;
 
@@ -101,9 +101,18 @@ impl EventLoop {
         };
         self.context.pace.open += usize::from(tls.is_some());
         let id = self.new_id();
-        let connection = Connection::new(socket, transport, peer, site, id, &self.context);
+        let mut connection = Connection::new(socket, transport, peer, site, id, &self.context);
+        // The next wait says at once whether a request is there already.
+        connection.readable = self.context.phase != Phase::Serves;
         add(&self.context.counts().accepted, 1);
-        self.insert(id, connection);
+        let Some(key) = self.insert(id, connection) else {
+            return;
+        };
+        match self.context.phase {
+            Phase::Serves => self.settle(key, id, Next::Wait),
+            // Those that have nothing to do are closed.
+            Phase::HandsOver | Phase::Ends => self.drive(key, id),
+        }
     }
 }
 

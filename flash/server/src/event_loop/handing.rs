@@ -78,6 +78,9 @@ impl EventLoop {
         let _ = rustix::event::epoll::delete(&self.epoll, connection.socket());
         if let Some(process) = connection.process() {
             self.context.queues.ignore(process);
+            if let Some(bridge) = connection.bridge() {
+                let _ = rustix::event::epoll::delete(&self.epoll, bridge.own());
+            }
             subtract(&self.context.counts().lent, 1);
         }
         self.context.pace.open -= usize::from(connection.is_handshaking());
@@ -107,9 +110,9 @@ impl EventLoop {
                 site,
                 link,
             } = moved;
-            let id = self.new_id();
+            let (key, id) = (self.connections.vacant_key(), self.new_id());
             if let Some(link) = link {
-                let owner = (self.connections.vacant_key(), id);
+                let owner = (key, id);
                 connection.put_link(self.context.links.adopt(link, owner).ok());
             }
             if connection.process().is_some() {
@@ -117,7 +120,9 @@ impl EventLoop {
             }
             connection.arrive(site, id, self.context.shared.limits.as_ref());
             self.context.pace.open += usize::from(connection.is_handshaking());
-            self.insert(id, connection);
+            if self.insert(id, connection).is_some() {
+                self.drive(key, id);
+            }
         }
     }
 

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::request::{is_token, Framing};
+use super::fields::Framing;
+use super::method::is_token;
 
 /// A line with a chunk's size, its extensions included, and all lines of a trailer.
 const MAX_LINE: usize = 1024;

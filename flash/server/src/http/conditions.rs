@@ -3,7 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::request::{Conditions, Method};
+use super::fields::Conditions;
+use super::method::Method;
 
 /// What identifies a version of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,50 +6,14 @@
 //! how requests are smuggled, so they are refused here.
 
 use super::credentials::Authorization;
+use super::fields::{elements, Conditions, Fields, Framing, MAX_FIELDS};
+use super::host::{host, BAD_HOST};
+use super::method::{is_token, Method};
+use super::refusal::{Refusal, BAD, UNKNOWN_METHOD};
 use super::target::{self, Target};
 
-/// Fields of one request; one with more is refused.
-pub const MAX_FIELDS: usize = 100;
-/// Bytes of a method.
-const MAX_METHOD: usize = 32;
 /// Empty lines before a request line that are passed over (RFC 9112, 2.2, asks for at least one).
 const MAX_EMPTY_LINES: usize = 4;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    Get,
-    Head,
-    Options,
-    /// Its target is an authority, and what follows its head might be for another server.
-    Connect,
-    /// Known, but there is no file that it could be done to. What an upstream does with it is its own affair.
-    Put,
-    Delete,
-    Trace,
-    Post,
-    Patch,
-    /// Of an extension, as PROPFIND.
-    Unknown,
-}
-
-/// How the body of a request ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    None,
-    Length(u64),
-    Chunked,
-}
-
-/// The fields by which a client asks for a part, or only for what it does not have yet.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Conditions {
-    pub if_match: Option<String>,
-    pub if_none_match: Option<String>,
-    pub if_modified_since: Option<String>,
-    pub if_unmodified_since: Option<String>,
-    pub if_range: Option<String>,
-    pub range: Option<String>,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -75,14 +39,6 @@ pub struct Request {
     pub user_agent: Option<String>,
 }
 
-/// A request that is answered with an error at once. The connection is closed then, because it is not certain where
-/// the next request begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    pub status: u16,
-    pub why: &'static str,
-}
-
 impl Request {
     /// Why it is for no file, whatever there is.
     pub fn no_file(&self) -> Option<Refusal> {
@@ -98,14 +54,6 @@ impl Request {
         self.line.split(' ').next().unwrap_or_default()
     }
 }
-
-impl Refusal {
-    pub const fn new(status: u16, why: &'static str) -> Refusal {
-        Refusal { status, why }
-    }
-}
-
-const BAD: fn(&'static str) -> Refusal = |why| Refusal::new(400, why);
 
 /// What the bytes received so far are.
 #[derive(Debug, PartialEq, Eq)]
@@ -184,11 +132,6 @@ impl Reader {
     }
 }
 
-/// A character of a method (RFC 9110, 5.6.2).
-pub fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 /// The method, the target, and whether the version is 1.1 and not 1.0. A later HTTP/1 is read as 1.1, the latest that is
 /// known here (RFC 9110, 2.5).
 fn request_line(line: &[u8]) -> Result<(Method, &str, bool), Refusal> {
@@ -211,7 +154,7 @@ fn request_line(line: &[u8]) -> Result<(Method, &str, bool), Refusal> {
         }
         _ => return Err(WRONG),
     };
-    Ok((method(name)?, target, is_11))
+    Ok((Method::of(name)?, target, is_11))
 }
 
 /// A whole head.
@@ -272,233 +215,6 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         referer: fields.referer,
         user_agent: fields.user_agent,
     })
-}
-
-/// Of a request for a file.
-pub const UNKNOWN_METHOD: Refusal = Refusal::new(501, "the method is not known");
-
-fn method(name: &str) -> Result<Method, Refusal> {
-    match name {
-        "GET" => Ok(Method::Get),
-        "HEAD" => Ok(Method::Head),
-        "OPTIONS" => Ok(Method::Options),
-        "CONNECT" => Ok(Method::Connect),
-        "POST" => Ok(Method::Post),
-        "PUT" => Ok(Method::Put),
-        "DELETE" => Ok(Method::Delete),
-        "PATCH" => Ok(Method::Patch),
-        "TRACE" => Ok(Method::Trace),
-        // None of an extension is as long, and none has small letters, which are a mistake.
-        name if name.len() > MAX_METHOD => Err(UNKNOWN_METHOD),
-        name if name.bytes().any(|byte| byte.is_ascii_lowercase()) => Err(UNKNOWN_METHOD),
-        _ => Ok(Method::Unknown),
-    }
-}
-
-/// Checks `host[:port]` (RFC 3986, 3.2.2) and returns the host in lower case, without the dot that stands for the root of
-/// the name system.
-fn host(named: &str) -> Result<String, Refusal> {
-    const WRONG: Refusal = BAD_HOST;
-    let (host, port) = match named.strip_prefix('[') {
-        Some(rest) => {
-            let (address, port) = rest.split_once(']').ok_or(WRONG)?;
-            address.parse::<std::net::Ipv6Addr>().map_err(|_| WRONG)?;
-            (&named[..address.len() + 2], port)
-        }
-        None => {
-            let end = named.find(':').unwrap_or(named.len());
-            let host = &named[..end];
-            let is_allowed =
-                |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte);
-            if !host.bytes().all(is_allowed) {
-                return Err(WRONG);
-            }
-            (host, &named[end..])
-        }
-    };
-    let digits = port.strip_prefix(':').unwrap_or(port);
-    let is_port = port.is_empty() || port.starts_with(':');
-    if !is_port || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(WRONG);
-    }
-    let is_number = digits.is_empty() || digits.parse::<u16>().is_ok();
-    if !is_number || !target::has_valid_escapes(host) {
-        return Err(WRONG);
-    }
-    match host.strip_suffix('.') {
-        Some("") => Err(WRONG),
-        Some(relative) => Ok(relative.to_ascii_lowercase()),
-        None => Ok(host.to_ascii_lowercase()),
-    }
-}
-
-const BAD_HOST: Refusal = Refusal::new(400, "the host is not valid");
-
-/// What the fields say that matters here.
-#[derive(Default)]
-struct Fields<'a> {
-    host: Option<&'a str>,
-    length: Option<u64>,
-    codings: Option<String>,
-    expect: Option<String>,
-    closes: bool,
-    keeps_alive: bool,
-    conditions: Conditions,
-    accept_encoding: Option<String>,
-    authorization: Option<Authorization>,
-    referer: Option<String>,
-    user_agent: Option<String>,
-}
-
-/// The fields of a head that [`Reader`] has accepted, as they came, without spaces around the values.
-pub fn fields(head: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let begin = head.iter().position(|byte| !b"\r\n".contains(byte));
-    let head = &head[begin.unwrap_or(0)..];
-    let end = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
-    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    match httparse::parse_headers(&head[end..], &mut headers) {
-        Ok(httparse::Status::Complete((_, headers))) => headers
-            .iter()
-            .map(|header| (header.name.to_string(), header.value.trim_ascii().to_vec()))
-            .collect(),
-        _ => Vec::new(),
-    }
-}
-
-impl<'a> Fields<'a> {
-    fn read(headers: &[httparse::Header<'a>]) -> Result<Fields<'a>, Refusal> {
-        let mut fields = Fields::default();
-        // A field that can be there once and is there twice is not valid.
-        let mut seen_range = 0;
-        let mut seen_if_range = 0;
-        let mut seen_since = 0;
-        let mut seen_unmodified = 0;
-        let mut seen_authorization = 0;
-        for header in headers {
-            let name = header.name;
-            let is = |other: &str| name.eq_ignore_ascii_case(other);
-            let text = || -> Option<&'a str> {
-                let text = std::str::from_utf8(header.value).ok()?;
-                Some(text.trim_matches([' ', '\t']))
-            };
-            // Entity tags may have bytes that are no UTF-8.
-            let owned = || {
-                let text = String::from_utf8_lossy(header.value);
-                Some(text.trim_matches([' ', '\t']).to_string())
-            };
-            if is("host") {
-                if fields.host.is_some() {
-                    return Err(BAD("there are two Host fields"));
-                }
-                fields.host = Some(text().ok_or(BAD_HOST)?);
-            } else if is("content-length") {
-                if fields.length.is_some() {
-                    return Err(BAD("there are two Content-Length fields"));
-                }
-                fields.length = Some(content_length(text().unwrap_or("?"))?);
-            } else if is("transfer-encoding") {
-                let coding = text().ok_or(BAD("Transfer-Encoding is not valid"))?;
-                match &mut fields.codings {
-                    Some(before) => before.extend([",", coding]),
-                    None => fields.codings = Some(coding.to_string()),
-                }
-            } else if is("connection") {
-                for token in text().unwrap_or_default().split(',').map(str::trim) {
-                    fields.closes |= token.eq_ignore_ascii_case("close");
-                    fields.keeps_alive |= token.eq_ignore_ascii_case("keep-alive");
-                }
-            } else if is("expect") {
-                join(&mut fields.expect, owned());
-            } else if is("range") {
-                seen_range += 1;
-                fields.conditions.range = owned().filter(|_| seen_range == 1);
-            } else if is("if-range") {
-                // It holds for no file then, so that the whole is sent.
-                seen_if_range += 1;
-                let one = owned().filter(|_| seen_if_range == 1);
-                fields.conditions.if_range = Some(one.unwrap_or_default());
-            } else if is("if-match") {
-                join(&mut fields.conditions.if_match, owned());
-            } else if is("if-none-match") {
-                join(&mut fields.conditions.if_none_match, owned());
-            } else if is("if-modified-since") {
-                seen_since += 1;
-                fields.conditions.if_modified_since = owned().filter(|_| seen_since == 1);
-            } else if is("if-unmodified-since") {
-                seen_unmodified += 1;
-                fields.conditions.if_unmodified_since = owned().filter(|_| seen_unmodified == 1);
-            } else if is("accept-encoding") {
-                join(&mut fields.accept_encoding, owned());
-            } else if is("authorization") {
-                seen_authorization += 1;
-                let one = owned().filter(|_| seen_authorization == 1);
-                fields.authorization = one.map(Authorization);
-            } else if is("referer") {
-                fields.referer = owned();
-            } else if is("user-agent") {
-                fields.user_agent = owned();
-            }
-        }
-        Ok(fields)
-    }
-
-    /// RFC 9112, 6.3: how long the body is. Whatever is not certain is refused.
-    fn framing(&self, is_11: bool) -> Result<Framing, Refusal> {
-        let Some(codings) = &self.codings else {
-            return Ok(match self.length {
-                None | Some(0) => Framing::None,
-                Some(length) => Framing::Length(length),
-            });
-        };
-        if !is_11 {
-            return Err(BAD("HTTP/1.0 has no Transfer-Encoding"));
-        }
-        if self.length.is_some() {
-            return Err(BAD(
-                "Content-Length and Transfer-Encoding contradict each other",
-            ));
-        }
-        let is_chunked = |coding: &str| coding.eq_ignore_ascii_case("chunked");
-        let codings: Vec<&str> = elements(codings).collect();
-        match codings.split_last() {
-            Some((last, [])) if is_chunked(last) => Ok(Framing::Chunked),
-            Some((last, before))
-                if is_chunked(last) && !before.iter().any(|one| is_chunked(one)) =>
-            {
-                let why = "only the transfer coding chunked is known";
-                Err(Refusal::new(501, why))
-            }
-            _ => Err(BAD(
-                "chunked must be the last transfer coding, and only that",
-            )),
-        }
-    }
-}
-
-/// The elements of a list of fields; empty ones do not count (RFC 9110, 5.6.1.2).
-pub fn elements(list: &str) -> impl Iterator<Item = &str> {
-    let elements = list.split(',').map(|one| one.trim_matches([' ', '\t']));
-    elements.filter(|one| !one.is_empty())
-}
-
-/// Several fields of a list are one list.
-fn join(list: &mut Option<String>, more: Option<String>) {
-    match (list.as_mut(), more) {
-        (Some(list), Some(more)) => {
-            list.push_str(", ");
-            list.push_str(&more);
-        }
-        (None, Some(more)) => *list = Some(more),
-        (_, None) => {}
-    }
-}
-
-fn content_length(text: &str) -> Result<u64, Refusal> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(BAD("Content-Length is not a number"));
-    }
-    let length = text.parse::<u64>();
-    length.map_err(|_| BAD("Content-Length is too large a number"))
 }
 
 #[cfg(test)]

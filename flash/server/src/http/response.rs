@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The head of an answer.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// Fields that the server writes itself; a second one would make an answer invalid or ambiguous.
@@ -78,13 +79,22 @@ impl Head {
         let mut head = Head {
             bytes: Vec::with_capacity(256),
         };
-        head.put(format_args!("HTTP/1.1 {status} {}\r\n", reason(status)));
+        head.bytes.extend_from_slice(b"HTTP/1.1 ");
+        u64::from(status).put(&mut head.bytes);
+        head.bytes.push(b' ');
+        reason(status).put(&mut head.bytes);
+        head.bytes.extend_from_slice(b"\r\n");
         head.field("Date", date);
         head
     }
 
-    pub fn field(&mut self, name: &str, value: impl fmt::Display) -> &mut Head {
-        self.put(format_args!("{name}: {value}\r\n"));
+    pub fn field(&mut self, name: &str, value: impl Value) -> &mut Head {
+        let bytes = &mut self.bytes;
+        bytes.reserve(name.len() + 64);
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(b": ");
+        value.put(bytes);
+        bytes.extend_from_slice(b"\r\n");
         self
     }
 
@@ -93,8 +103,53 @@ impl Head {
         self.bytes.extend_from_slice(b"\r\n");
         self.bytes
     }
+}
 
-    fn put(&mut self, text: fmt::Arguments<'_>) {
+/// What a field can have as its value. Each answer has ten of them: text and numbers go there without `fmt`.
+pub trait Value {
+    fn put(&self, into: &mut Vec<u8>);
+}
+
+impl Value for str {
+    fn put(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl Value for String {
+    fn put(&self, into: &mut Vec<u8>) {
+        self.as_str().put(into);
+    }
+}
+
+impl Value for Cow<'_, str> {
+    fn put(&self, into: &mut Vec<u8>) {
+        self.as_ref().put(into);
+    }
+}
+
+impl Value for u64 {
+    fn put(&self, into: &mut Vec<u8>) {
+        let (mut digits, mut at, mut rest) = ([0; 20], 20, *self);
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                return into.extend_from_slice(&digits[at..]);
+            }
+        }
+    }
+}
+
+impl Value for usize {
+    fn put(&self, into: &mut Vec<u8>) {
+        (*self as u64).put(into);
+    }
+}
+
+impl Value for fmt::Arguments<'_> {
+    fn put(&self, into: &mut Vec<u8>) {
         struct Into<'a>(&'a mut Vec<u8>);
         impl Write for Into<'_> {
             fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -103,7 +158,13 @@ impl Head {
             }
         }
         // Writing into memory cannot fail.
-        let _ = Into(&mut self.bytes).write_fmt(text);
+        let _ = Into(into).write_fmt(*self);
+    }
+}
+
+impl<T: Value + ?Sized> Value for &T {
+    fn put(&self, into: &mut Vec<u8>) {
+        (**self).put(into);
     }
 }
 
@@ -116,11 +177,21 @@ pub fn error_page(status: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_written_as_they_are_elsewhere(number: u64) {
+            let mut written = Vec::new();
+            number.put(&mut written);
+            prop_assert_eq!(String::from_utf8(written).expect("digits"), number.to_string());
+        }
+    }
 
     #[test]
     fn a_head_is_lines_and_an_empty_one() {
         let mut head = Head::new(404, "Sun, 06 Nov 1994 08:49:37 GMT");
-        head.field("Content-Length", 3);
+        head.field("Content-Length", 3usize);
         assert_eq!(
             String::from_utf8(head.finish()).expect("text"),
             "HTTP/1.1 404 Not Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 3\r\n\r\n"

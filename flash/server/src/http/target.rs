@@ -3,7 +3,8 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::request::{Method, Refusal};
+use super::method::Method;
+use super::refusal::Refusal;
 
 /// The longest path that the kernel takes (`PATH_MAX`, with its zero), and the longest name in it.
 const MAX_PATH: usize = 4095;

@@ -31,6 +31,13 @@ pub fn returned(
             );
             table_of(403)
         }
+        401 | 426 => {
+            notes.in_part(
+                directive,
+                "the answer is 403: one with this status has to say what it asks for, which nginx leaves out",
+            );
+            table_of(403)
+        }
         200 | 204 | 400.. if is_known => table_of(status),
         _ => {
             notes.in_part(

@@ -11,7 +11,7 @@ use super::scope::Scope;
 use super::syntax::Directive;
 use super::table::{list, pairs, Table};
 use super::values;
-use crate::http::request::is_token;
+use crate::http::method::is_token;
 use crate::http::response::OWN_FIELDS;
 use crate::types::Types;
 

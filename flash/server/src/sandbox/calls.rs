@@ -12,7 +12,8 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-use super::{Part, Paths, Reach, Role};
+use super::force::Part;
+use super::roles::{Paths, Reach, Role};
 
 /// Linux 6.5; the C library does not have it yet.
 const CACHESTAT: c_long = 451;
@@ -249,11 +250,18 @@ fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError>
         rules.insert(libc::SYS_recvmsg, Vec::new());
         rules.insert(libc::SYS_connect, Vec::new());
         get.push(both((1, tcp), (2, libc::TCP_INFO as u64))?);
+        set.push(both(
+            (1, libc::SOL_SOCKET as u64),
+            (2, libc::SO_SNDBUF as u64),
+        )?);
+    }
+    if upstreams.has_applications || upstreams.has_scripts {
+        // Pairs of sockets for processes.
+        let local = rule(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
+        rules.insert(libc::SYS_socketpair, vec![local]);
     }
     if upstreams.has_scripts {
         // Pipes that do not wait, and what is passed to the process that starts scripts.
-        let local = rule(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
-        rules.insert(libc::SYS_socketpair, vec![local]);
         rules.insert(libc::SYS_pipe2, Vec::new());
         rules.insert(libc::SYS_readv, Vec::new());
     }

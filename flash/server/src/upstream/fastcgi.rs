@@ -17,6 +17,8 @@ pub struct Options {
     pub location: Vec<u8>,
     /// How names of scripts end, and which one a directory shows. `None`: the location is one program's.
     pub scripts: Option<(String, String)>,
+    /// It reads content without CONTENT_LENGTH, to its end.
+    pub takes_chunked: bool,
     /// Further variables.
     pub variables: Vec<(String, String)>,
 }

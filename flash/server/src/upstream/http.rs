@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use crate::http::request::{elements, is_token, Framing, Method, Request};
+use crate::http::fields::{elements, Framing};
+use crate::http::method::{is_token, Method};
+use crate::http::request::Request;
 use crate::template::{Subject, Template};
 
 mod reader;

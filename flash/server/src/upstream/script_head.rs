@@ -3,7 +3,7 @@
 
 use super::answer::{Head, Malformed};
 use super::http::Field;
-use crate::http::request::is_token;
+use crate::http::method::is_token;
 
 /// Bytes of a head.
 pub const MAX_HEAD: usize = 64 << 10;

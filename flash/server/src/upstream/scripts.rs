@@ -35,6 +35,8 @@ pub struct Options {
     pub time_ms: u64,
     /// Bytes of content that a script may answer with.
     pub output: u64,
+    /// It reads content without CONTENT_LENGTH, to its end.
+    pub takes_chunked: bool,
     /// Further variables.
     pub variables: Vec<(String, String)>,
 }

@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 
 use super::http::{authority, end_to_end, Field};
-use crate::http::request::{Framing, Request};
+use crate::http::fields::Framing;
+use crate::http::request::Request;
 use crate::http::target::Path;
 
 pub type Variable = (String, Vec<u8>);
@@ -197,7 +198,8 @@ fn joined(fields: &[Field]) -> Vec<Variable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::request::{fields, Parsed, Reader};
+    use crate::http::fields::fields;
+    use crate::http::request::{Parsed, Reader};
     use crate::http::target::Target;
 
     fn path(raw: &str) -> Path {

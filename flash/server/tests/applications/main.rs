@@ -3,6 +3,7 @@
 
 mod answers;
 mod clients;
+mod encrypted;
 mod failures;
 mod limits;
 #[path = "../program/mod.rs"]

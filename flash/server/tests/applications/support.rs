@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use super::program::{Answer, Program, PATIENCE};
 
@@ -24,13 +25,18 @@ pub fn bad(settings: &str) -> Program {
 /// `above`: settings in front of the server's.
 pub fn application(program: &str, settings: &str, above: &str) -> Program {
     let config = config(program, settings, above);
-    let files = [
+    Program::start(&config, &files())
+}
+
+/// What is below the directory of the configuration.
+pub fn files() -> [(&'static str, &'static str); 4] {
+    static LARGE: LazyLock<String> = LazyLock::new(|| "x".repeat(1 << 20));
+    [
         ("good.py", GOOD),
         ("bad.py", BAD),
         ("root/file", "a file\n"),
-        ("root/large", &"x".repeat(1 << 20)),
-    ];
-    Program::start(&config, &files)
+        ("root/large", LARGE.as_str()),
+    ]
 }
 
 pub fn config(program: &str, settings: &str, above: &str) -> String {

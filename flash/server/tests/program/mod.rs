@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::net::{bind, connect, socket, AddressFamily, SocketType};
+use rustix::net::{bind, socket, AddressFamily, SocketType};
 use tempfile::TempDir;
 
-pub use started::{wait_until, PATIENCE};
+pub use started::{connect, wait_until, PATIENCE};
 use started::{Started, FLASH};
 
 pub struct Program {
@@ -49,6 +49,10 @@ impl Program {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
+    }
+
+    pub fn tls_address(&self) -> SocketAddr {
+        self.started.tls_address()
     }
 
     pub fn connect(&self) -> TcpStream {
@@ -130,7 +134,7 @@ pub fn check(config: &str, files: &[(&str, &str)]) -> String {
 pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
     let made = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&made, &SocketAddr::new(IpAddr::V4(from), 0)).expect("an address of this machine");
-    connect(&made, &to).expect("it listens");
+    rustix::net::connect(&made, &to).expect("it listens");
     let stream = TcpStream::from(made);
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream
@@ -145,7 +149,7 @@ pub struct Answer {
 
 impl Answer {
     /// One answer with a length, of several.
-    pub fn next(stream: &mut TcpStream) -> Answer {
+    pub fn next(stream: &mut impl Read) -> Answer {
         let mut bytes = Vec::new();
         let mut byte = [0];
         while !bytes.ends_with(b"\r\n\r\n") {

@@ -90,6 +90,12 @@ impl Started {
     }
 
     #[track_caller]
+    pub fn tls_address(&self) -> SocketAddr {
+        let all = self.all("serving at https://");
+        *all.first().expect("an address")
+    }
+
+    #[track_caller]
     pub fn counters(&self) -> SocketAddr {
         *self.all("counters at http://").first().expect("an address")
     }

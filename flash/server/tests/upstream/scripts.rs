@@ -110,6 +110,22 @@ fn a_script_sees_its_request_and_answers() {
 }
 
 #[test]
+fn content_without_a_length_is_for_scripts_that_can_read_it() {
+    let flash = cgi(", chunked = true");
+    let large = "x".repeat(1 << 20);
+    let request = format!(
+        "POST /cgi-bin/env HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3\r\nabc\r\n{:x}\r\n{large}\r\n0\r\nX: trailer\r\n\r\n",
+        large.len()
+    );
+    let answer = flash.send(request.as_bytes());
+    assert!(!answer.contains("CONTENT_LENGTH"));
+    // The answer is chunked, too, in other pieces.
+    assert!(answer.matches("xxxxxxxx").count() * 8 > large.len() - 1000);
+    assert!(answer.contains("abc") && answer.ends_with("\r\n0\r\n\r\n"));
+}
+
+#[test]
 fn what_is_no_script_is_not_executed() {
     let flash = cgi("");
     for (target, status) in [

@@ -12,37 +12,16 @@ use std::collections::BTreeSet;
 
 use references::{name, Crate};
 
-/// Files that still are in circles, by the folder of their crate. An entry may only be removed.
-const STILL_IN_CIRCLES: &[(&str, &[&str])] = &[(
-    "flash/server",
-    &["http::request", "http::target", "sandbox", "sandbox::calls"],
-)];
-
 #[test]
 fn files_do_not_refer_to_each_other_in_circles() {
-    let mut found = BTreeSet::new();
     let mut wrong = Vec::new();
     for target in crates::targets() {
         let code = Crate {
             modules: modules::read(&target.root),
         };
-        let known = STILL_IN_CIRCLES
-            .iter()
-            .find(|(path, _)| *path == target.path)
-            .map_or(&[][..], |(_, files)| files);
         for circle in code.circles() {
-            found.extend(
-                circle
-                    .iter()
-                    .map(|file| (target.path.clone(), file.clone())),
-            );
-            if circle.iter().any(|file| !known.contains(&file.as_str())) {
-                wrong.push(format!(
-                    "{}:\n{}",
-                    target.path,
-                    references_in(&code, &circle)
-                ));
-            }
+            let lines = references_in(&code, &circle);
+            wrong.push(format!("{}:\n{lines}", target.path));
         }
     }
     assert!(
@@ -50,14 +29,6 @@ fn files_do_not_refer_to_each_other_in_circles() {
         "These files refer to each other in circles. Move what they share to a file of its own.\n{}",
         wrong.join("\n")
     );
-    for (path, files) in STILL_IN_CIRCLES {
-        for file in *files {
-            assert!(
-                found.contains(&(path.to_string(), file.to_string())),
-                "{path}: {file} is in no circle any more: remove it from STILL_IN_CIRCLES"
-            );
-        }
-    }
 }
 
 /// A line for each reference from a file of a circle to another one.

@@ -35,7 +35,7 @@ impl Connection {
         }
         self.come_back();
         // One that lives may still write.
-        if has_ended && lent.is_untouched(&self.socket) {
+        if has_ended && lent.is_untouched(&self.socket, &mut context.buffer) {
             lent.request.keeps_alive = false;
             self.error(status, lent.request, context);
             return Went::On;
@@ -48,7 +48,10 @@ impl Connection {
     pub(super) fn cut_lent(&mut self, lent: &Lent, status: u16, context: &mut Context) {
         add(&context.counts().cut, 1);
         let Report { content, .. } = lent.report;
-        add(&context.counts().bytes, content);
+        match &lent.bridge {
+            Some(bridge) => bridge.cut(),
+            None => add(&context.counts().bytes, content),
+        }
         self.record(Some(&lent.request), status, content, context);
         if connect_unspec(&self.socket).is_err() {
             let _ = shutdown(&self.socket, Shutdown::Both);
@@ -68,7 +71,7 @@ impl Connection {
             self.deadline = lent.deadline();
             return Next::Wait;
         }
-        let Some(process) = &lent.process else {
+        if lent.process.is_none() {
             context.queues.leave(&lent.pool, (key, self.id));
             let State::Lent(lent) = std::mem::replace(&mut self.state, State::Reading) else {
                 return Next::Wait;
@@ -76,7 +79,7 @@ impl Connection {
             add(&context.counts().upstream_full, 1);
             self.error(503, lent.request, context);
             return self.drive(key, context);
-        };
+        }
         let is_own = matches!(
             lent.options(),
             Some(Options {
@@ -86,11 +89,12 @@ impl Connection {
         );
         if lent.dies_until.is_none() && lent.cut_until.is_none() {
             add(&context.counts().upstream_timeouts, 1);
-            if !lent.is_untouched(&self.socket) {
+            if !lent.is_untouched(&self.socket, &mut context.buffer) {
                 return self.cut_first(context);
             }
             // Once it is dead, it is known whether the client has got something.
-            if is_own && lent.pool.kill(process) {
+            let process = lent.process.as_ref().filter(|_| is_own);
+            if process.is_some_and(|process| lent.pool.kill(process)) {
                 let until = context.now + DEATH_MS;
                 lent.dies_until = Some(until);
                 self.deadline = until;

@@ -5,7 +5,9 @@ use super::super::exchange::Way;
 use super::super::{Connection, Site};
 use crate::candidates::is_hidden;
 use crate::context::Context;
-use crate::http::request::{Framing, Method, Request};
+use crate::http::fields::Framing;
+use crate::http::method::Method;
+use crate::http::request::Request;
 use crate::http::target::Target;
 use crate::upstream::http::{self, Client, Field};
 use crate::upstream::variables::{variables, Entrance, Script};
@@ -89,8 +91,8 @@ impl Connection {
                 };
                 Ok((head, form, upgrade))
             }
-            // Programs need CONTENT_LENGTH before the content.
-            _ if request.body == Framing::Chunked => Err(411),
+            // Most programs need CONTENT_LENGTH before the content.
+            protocol if request.body == Framing::Chunked && !protocol.takes_chunked() => Err(411),
             Protocol::Application(_) => Err(500),
             Protocol::Cgi(options) => {
                 let entrance = self.entrance(context);

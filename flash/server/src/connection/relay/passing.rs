@@ -9,7 +9,8 @@ use super::Stop;
 use crate::context::Context;
 use crate::counts::add;
 use crate::http::chunked::Passed;
-use crate::http::request::{Framing, Method};
+use crate::http::fields::Framing;
+use crate::http::method::Method;
 use crate::transport::Received;
 use crate::upstream::answer::{Head, Malformed, Manner, Step};
 

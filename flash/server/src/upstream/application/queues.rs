@@ -138,6 +138,16 @@ impl Queues {
         )
     }
 
+    /// Has the loop woken when bytes can be passed to a process, or from it, by this end.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no memory left.
+    pub fn cross(&self, end: &OwnedFd, name: u64) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, end, EventData::new_u64(name), flags)
+    }
+
     /// Closing the channel would not do it, as its manager has it, too.
     pub fn ignore(&self, process: &Process) {
         let _ = epoll::delete(&self.epoll, process.channel());

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use super::super::answer::{Malformed, Step};
 use super::reader::{MAX_HEAD, MAX_INTERIM};
 use super::*;
-use crate::http::request::{fields, Parsed, Reader as RequestReader};
+use crate::http::fields::fields;
+use crate::http::request::{Parsed, Reader as RequestReader};
 
 fn request(text: &str) -> (Box<Request>, Vec<Field>) {
     match RequestReader::default().read(text.as_bytes(), 4096) {
