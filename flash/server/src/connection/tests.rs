@@ -45,6 +45,7 @@ fn context() -> Context {
         inbox,
         buffer: vec![0; 1 << 16],
         now: 0,
+        second: 0,
         date: String::new(),
         log_time: String::new(),
         log_ms: 0,
