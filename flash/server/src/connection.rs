@@ -390,15 +390,3 @@ impl Connection {
         self.state = State::Sending(Box::new(Sending::new(request, reply, closes)));
     }
 }
-
-fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
-    let Site::Files(address) = site else {
-        return None;
-    };
-    let path = match &request.target {
-        Target::Path(path) => path.name.as_slice(),
-        Target::Server => b"",
-    };
-    let hosts = context.shared.hosts.get(address)?;
-    hosts.find(&request.host, path).cloned()
-}

@@ -35,8 +35,6 @@ mod lending;
 const EVENTS: usize = 256;
 /// Deadlines are kept so exactly, in milliseconds.
 const TICK: u64 = 250;
-/// After there was no descriptor for a connection: until the next try.
-const PAUSE: u64 = 100;
 
 /// Names of events that are not a connection's.
 const INBOX: u64 = u64::MAX;
@@ -377,35 +375,5 @@ impl EventLoop {
             return None;
         }
         Some(key)
-    }
-
-    fn listen(&mut self) -> Result<()> {
-        for (number, listener) in self.listeners.iter().enumerate() {
-            let name = epoll::EventData::new_u64(FIRST_LISTENER + number as u64);
-            epoll::add(&self.epoll, &listener.socket, name, epoll::EventFlags::IN)
-                .context("cannot wait for connections")?;
-        }
-        Ok(())
-    }
-
-    /// Lets connections wait in the listening sockets for a while, as there is no room.
-    fn pause(&mut self) {
-        self.context.stage.close_open_files();
-        if self.paused_until.is_none() {
-            for listener in &self.listeners {
-                let _ = epoll::delete(&self.epoll, &listener.socket);
-            }
-        }
-        self.paused_until = Some(self.context.now + PAUSE);
-    }
-
-    fn unpause(&mut self) -> Result<()> {
-        match self.paused_until {
-            Some(until) if until <= self.context.now => {
-                self.paused_until = None;
-                self.listen()
-            }
-            _ => Ok(()),
-        }
     }
 }

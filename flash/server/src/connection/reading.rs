@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receives requests.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::exchange::Way;
-use super::{rules_for, Connection, State, Went};
-use crate::context::Context;
+use super::{Connection, State, Went};
+use crate::context::{Context, Site};
 use crate::http::chunked::Body;
 use crate::http::fields::fields;
-use crate::http::request::Parsed;
+use crate::http::request::{Parsed, Request};
+use crate::http::target::Target;
+use crate::sites::Rules;
 use crate::transport::Received;
 
 impl Connection {
@@ -96,4 +99,16 @@ impl Connection {
         }
         received
     }
+}
+
+fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
+    let Site::Files(address) = site else {
+        return None;
+    };
+    let path = match &request.target {
+        Target::Path(path) => path.name.as_slice(),
+        Target::Server => b"",
+    };
+    let hosts = context.shared.hosts.get(address)?;
+    hosts.find(&request.host, path).cloned()
 }

@@ -4,10 +4,12 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
+use anyhow::{Context as _, Result};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
 
-use super::{EventLoop, Listener};
+use super::{EventLoop, Listener, FIRST_LISTENER};
 use crate::access::limits::Admission;
 use crate::address::BACKLOG;
 use crate::connection::{Connection, Next, Peer};
@@ -15,6 +17,8 @@ use crate::context::{Phase, Site};
 use crate::counts::add;
 use crate::transport::Transport;
 
+/// After there was no descriptor for a connection: until the next try, in milliseconds.
+const PAUSE: u64 = 100;
 /// Connections accepted before others have their turn.
 const ACCEPTED: usize = 64;
 
@@ -112,6 +116,36 @@ impl EventLoop {
             Phase::Serves => self.settle(key, id, Next::Wait),
             // Those that have nothing to do are closed.
             Phase::HandsOver | Phase::Ends => self.drive(key, id),
+        }
+    }
+
+    pub(super) fn listen(&mut self) -> Result<()> {
+        for (number, listener) in self.listeners.iter().enumerate() {
+            let name = epoll::EventData::new_u64(FIRST_LISTENER + number as u64);
+            epoll::add(&self.epoll, &listener.socket, name, epoll::EventFlags::IN)
+                .context("cannot wait for connections")?;
+        }
+        Ok(())
+    }
+
+    /// Lets connections wait in the listening sockets for a while, as there is no room.
+    pub(super) fn pause(&mut self) {
+        self.context.stage.close_open_files();
+        if self.paused_until.is_none() {
+            for listener in &self.listeners {
+                let _ = epoll::delete(&self.epoll, &listener.socket);
+            }
+        }
+        self.paused_until = Some(self.context.now + PAUSE);
+    }
+
+    pub(super) fn unpause(&mut self) -> Result<()> {
+        match self.paused_until {
+            Some(until) if until <= self.context.now => {
+                self.paused_until = None;
+                self.listen()
+            }
+            _ => Ok(()),
         }
     }
 }

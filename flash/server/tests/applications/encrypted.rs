@@ -46,7 +46,7 @@ impl Encrypted {
     }
 
     fn config(program: &str, settings: &str) -> String {
-        let tls = "[[server]]\ntls = [{ listen = [\"127.0.0.1:0\"], cert = \"a.pem\", key = \"a.key\" }]\n";
+        let tls = "[[server]]\ntls = [{ listen = [\"127.0.0.2:0\"], cert = \"a.pem\", key = \"a.key\" }]\n";
         config(program, settings, "loops = 1\n").replacen("[[server]]\n", tls, 1)
     }
 
