@@ -39,7 +39,6 @@ import in_memory_page
 import peers
 
 CONNECTIONS = 32
-IDLE = 10_000
 SMALL, LARGE = 1 << 10, 1 << 20
 # SPECweb99's classes: how many of 100 requests are for files of up to so many bytes.
 MIXED = ((35, 1 << 10), (50, 10 << 10), (14, 100 << 10), (1, 1 << 20))
@@ -48,8 +47,7 @@ USER = "nobody"
 # wrk's script of a list of paths, in an order that is the same in all runs.
 PATHS = """
 local requests, at = {}, 0
-init = function(arguments)
-  wrk.init(arguments)
+init = function()
   for line in io.lines("%s") do requests[#requests + 1] = wrk.format("GET", line) end
 end
 request = function() at = at %% #requests + 1; return requests[at] end
@@ -167,7 +165,7 @@ def running(server, files, pair):
         own = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
         with open(os.path.join(place, "said"), "w", encoding="utf-8") as said:
             it = subprocess.Popen(
-                ["prlimit", "--nofile=40000", "taskset", "-c", "0", *own, *command],
+                ["prlimit", f"--nofile={peers.DESCRIPTORS}", "taskset", "-c", "0", *own, *command],
                 env={**os.environ, **environment},
                 stdout=said,
                 stderr=said,
@@ -269,7 +267,7 @@ def idle(server, files, pair):
 
         before = memory_kib(pid)
         try:
-            for _ in range(IDLE // 100):
+            for _ in range(peers.IDLE // 100):
                 group = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]
                 for it in group:
                     clients.enter_context(it)
@@ -278,7 +276,7 @@ def idle(server, files, pair):
         except OSError:
             return None
         time.sleep(2)
-        return {"before": before, "with": memory_kib(pid)}
+        return {"connections": peers.IDLE // 100 * 100, "before": before, "with": memory_kib(pid)}
 
 
 def one_round(number, servers, workloads, files, pair, script, seconds):
@@ -346,7 +344,7 @@ def main():
     parser.add_argument("--from", dest="kept", metavar="FILE", help="show what was measured before")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3, help="of each workload")
-    parser.add_argument("--idle", action="store_true", help=f"also {IDLE} idle connections, at the end")
+    parser.add_argument("--idle", action="store_true", help=f"also {peers.IDLE} idle connections, at the end")
     parser.add_argument("--servers", help="names with ';' between them [default: all]")
     parser.add_argument("--workloads", help="names with ';' between them [default: all]")
     parser.add_argument("--flash", default="target/release/flash")

@@ -72,7 +72,8 @@ def idle(found, servers):
                 rows.setdefault(server, []).append(memory)
     if not rows:
         return True
-    print("\n### 10,000 idle connections\n")
+    count = next(iter(rows.values()))[0]["connections"]
+    print(f"\n### {count:,} idle connections\n")
     print("| server | memory with them | without |")
     print("| --- | --- | --- |")
     for server in servers:

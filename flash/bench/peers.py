@@ -7,12 +7,18 @@ static files.
 """
 
 import os
+import resource
 import shutil
+
+# As many as the machine allows, up to what no server needs.
+DESCRIPTORS = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 40_000)
+# Connections that are idle in a measurement: flash keeps two descriptors for each.
+IDLE = min(10_000, DESCRIPTORS // 2 - 1000)
+CONNECTIONS = IDLE + 300
 
 NGINX = """
 daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;
-worker_rlimit_nofile 40000;
-events {{ worker_connections 20000; }}
+events {{ worker_connections {most}; }}
 http {{
   sendfile on; tcp_nopush on; access_log off; default_type application/octet-stream;
   keepalive_requests 1000000000; keepalive_timeout 600s; {more}
@@ -20,7 +26,7 @@ http {{
   uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
   server {{
     listen 127.0.0.1:{port} backlog=4096; listen 127.0.0.1:{tls} ssl backlog=4096; root {files};
-    ssl_certificate {cert}; ssl_certificate_key {key};
+    ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;
   }}
 }}
 """
@@ -62,8 +68,8 @@ server.port = {port}
 server.listen-backlog = 4096
 server.max-keep-alive-requests = 1000000000
 server.max-keep-alive-idle = 600
-server.max-connections = 20000
-server.max-fds = 40000
+server.max-connections = {most}
+server.max-fds = {fds}
 server.modules = ( "mod_openssl" )
 $SERVER["socket"] == "127.0.0.1:{tls}" {{
   ssl.engine = "enable"
@@ -74,18 +80,19 @@ $SERVER["socket"] == "127.0.0.1:{tls}" {{
 
 H2O = """
 num-threads: 1
-max-connections: 20000
+max-connections: {most}
 tcp-fastopen: 0
 error-log: {dir}/error.log
 http1-request-timeout: 600
 listen:
-  - host: 127.0.0.1
-    port: {port}
-  - host: 127.0.0.1
-    port: {tls}
-    ssl:
-      certificate-file: {cert}
-      key-file: {key}
+  host: 127.0.0.1
+  port: {port}
+listen:
+  host: 127.0.0.1
+  port: {tls}
+  ssl:
+    certificate-file: {cert}
+    key-file: {key}
 hosts:
   default:
     paths:
@@ -113,7 +120,7 @@ https://:{tls} {{
 
 FLASH = """
 loops = 1
-connections = 20000
+connections = {most}
 {more}
 [timeouts]
 idle = "10m"
@@ -137,6 +144,7 @@ class Server:
     def command(self, place, port, tls, files, pair):
         """Writes the configuration to a directory of its own; what starts the server, and its environment."""
         names = {"dir": place, "port": port, "tls": tls, "files": files[self.files], "more": self.more}
+        names["most"], names["fds"] = CONNECTIONS, DESCRIPTORS
         names["cert"], names["key"] = pair
         path = os.path.join(place, "server.conf")
         with open(path, "w", encoding="utf-8") as file:
