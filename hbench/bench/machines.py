@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Machines that one machine can be: layers, limits and file systems, each prepared and removed again."""
+"""Machines that one machine can be: layers, limits and file systems, each prepared and removed again.
+
+All of them run the same image (roots.py), so a program's libraries, the files that it reads and those that it writes are on
+the machine's file system."""
 
 import contextlib
 import ctypes
@@ -10,21 +13,35 @@ import struct
 import subprocess
 import tempfile
 
+import gvisor
+import roots
+
 
 class Machine:
     """How a command is started on it, and where its files are."""
 
-    def __init__(self, name, directory, prefix=(), before=None):
+    def __init__(self, name, root, prefix=(), before=None, enter=None):
         self.name = name
-        self.directory = directory
+        self.root = root
+        # Seen from inside.
+        self.directory = f"/tmp/on-{name}"
         self.prefix = list(prefix)
         self.before = before
+        # Whether commands are started by a program that runs elsewhere, so their CPU time is not that of its children.
+        self.is_entered = enter is not None
+        self.enter = enter or ["chroot", root]
+        os.makedirs(self.outside(""), exist_ok=True)
+
+    def outside(self, name):
+        """A file of its directory, seen from outside."""
+        return os.path.join(self.root + self.directory, name)
+
+    def inside(self, words):
+        """The words that start a command there."""
+        return [*self.prefix, *self.enter, "/usr/bin/env", f"TMPDIR={self.directory}", *words]
 
     def start(self, words, **options):
-        environment = {**os.environ, "TMPDIR": self.directory}
-        return subprocess.Popen(
-            [*self.prefix, *words], preexec_fn=self.before, env=environment, start_new_session=True, **options
-        )
+        return subprocess.Popen(self.inside(words), preexec_fn=self.before, start_new_session=True, **options)
 
 
 @contextlib.contextmanager
@@ -43,7 +60,10 @@ class Missing(Exception):
 
 
 def run(*words):
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise Missing(f"{words[0]} is not installed") from error
     if done.returncode != 0:
         raise Missing(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
@@ -69,28 +89,26 @@ def mounted(point, *words):
 
 
 @contextlib.contextmanager
-def plain(work):
-    with directory(work, "on-plain") as path:
-        yield Machine("plain", path)
+def plain(image):
+    """The image on the file system of the host."""
+    yield Machine("plain", image)
 
 
 @contextlib.contextmanager
-def one_cpu(work):
+def one_cpu(image):
     cpu = max(os.sched_getaffinity(0))
-    with directory(work, "on-one-cpu") as path:
-        yield Machine("one-cpu", path, before=lambda: os.sched_setaffinity(0, [cpu]))
+    yield Machine("one-cpu", image, before=lambda: os.sched_setaffinity(0, [cpu]))
 
 
 @contextlib.contextmanager
-def traced(work):
+def traced(image):
     if not shutil.which("strace"):
         raise Missing("strace is not installed")
-    with directory(work, "on-strace") as path:
-        yield Machine("strace", path, ["strace", "-f", "-qq", "-o", "/dev/null"])
+    yield Machine("strace", image, ["strace", "-f", "-qq", "-o", "/dev/null"])
 
 
 @contextlib.contextmanager
-def quota(work):
+def quota(image):
     """Half a CPU."""
     name = f"hbench-predict-{os.getpid()}"
     if os.path.exists("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") or os.path.isdir("/sys/fs/cgroup/cpu/"):
@@ -114,8 +132,7 @@ def quota(work):
                 write(file, text)
         except OSError as error:
             raise Missing(f"no quota can be set: {error}") from error
-        with directory(work, "on-quota") as path:
-            yield Machine("quota", path, before=lambda: write("cgroup.procs", str(os.getpid())))
+        yield Machine("quota", image, before=lambda: write("cgroup.procs", str(os.getpid())))
     finally:
         os.rmdir(group)
 
@@ -141,58 +158,101 @@ def filter_calls():
 
 
 @contextlib.contextmanager
-def seccomp(work):
-    with directory(work, "on-seccomp") as path:
-        yield Machine("seccomp", path, before=filter_calls)
+def seccomp(image):
+    yield Machine("seccomp", image, before=filter_calls)
 
 
 @contextlib.contextmanager
-def tmpfs(work):
-    with directory(work, "on-tmpfs") as path, mounted(path, "-t", "tmpfs", "-o", "size=1g", "hbench"):
-        yield Machine("tmpfs", path)
+def copied(image, name, *mount):
+    """The image on a file system of its own."""
+    with directory(os.path.dirname(image), f"on-{name}") as path, mounted(path, *mount):
+        run("cp", "-a", "-x", f"{image}/.", path)
+        with roots.connected(path):
+            yield Machine(name, path)
 
 
 @contextlib.contextmanager
-def loop(work):
-    """ext4 on a loop device over a file."""
-    image = os.path.join(work, "loop.img")
-    with open(image, "wb") as file:
-        file.truncate(1 << 30)
+def tmpfs(image):
+    with copied(image, "tmpfs", "-t", "tmpfs", "-o", "size=4g", "hbench") as machine:
+        yield machine
+
+
+@contextlib.contextmanager
+def on_loop(image, kind, *make):
+    """A file system on a loop device over a file."""
+    path = os.path.join(os.path.dirname(image), f"{kind}.img")
+    with open(path, "wb") as file:
+        file.truncate(6 << 30)
     try:
-        run("mkfs.ext4", "-q", "-F", image)
-        with directory(work, "on-loop") as path, mounted(path, "-o", "loop", image):
-            yield Machine("ext4-loop", path)
+        run(*make, path)
+        with copied(image, f"{kind}-loop", "-o", "loop", path) as machine:
+            yield machine
     finally:
-        os.unlink(image)
+        os.unlink(path)
 
 
 @contextlib.contextmanager
-def overlay(work):
+def ext4_loop(image):
+    with on_loop(image, "ext4", "mkfs.ext4", "-q", "-F") as machine:
+        yield machine
+
+
+@contextlib.contextmanager
+def xfs_loop(image):
+    with on_loop(image, "xfs", "mkfs.xfs", "-q", "-f") as machine:
+        yield machine
+
+
+@contextlib.contextmanager
+def btrfs_loop(image):
+    with on_loop(image, "btrfs", "mkfs.btrfs", "-q", "-f") as machine:
+        yield machine
+
+
+@contextlib.contextmanager
+def overlay(image):
+    """The image below a layer that takes what is written, as containers have it."""
+    work = os.path.dirname(image)
     with directory(work, "layers") as layers, directory(work, "on-overlay") as path:
-        lower, upper, worker = (os.path.join(layers, part) for part in ("lower", "upper", "work"))
-        for part in (lower, upper, worker):
+        upper, worker = (os.path.join(layers, part) for part in ("upper", "work"))
+        for part in (upper, worker):
             os.mkdir(part)
-        options = f"lowerdir={lower},upperdir={upper},workdir={worker}"
-        with mounted(path, "-t", "overlay", "-o", options, "hbench"):
+        options = f"lowerdir={image},upperdir={upper},workdir={worker}"
+        with mounted(path, "-t", "overlay", "-o", options, "hbench"), roots.connected(path):
             yield Machine("overlay", path)
 
 
+@contextlib.contextmanager
+def in_gvisor(image):
+    """gVisor's kernel, in which `runsc exec` starts each command."""
+    try:
+        with gvisor.sandbox(image) as enter:
+            yield Machine("gvisor", image, enter=enter)
+    except gvisor.Unavailable as reason:
+        raise Missing(str(reason)) from reason
+
+
 # The first is where applications are recorded.
-ALL = [plain, one_cpu, seccomp, quota, tmpfs, loop, overlay, traced]
+ALL = [plain, one_cpu, seccomp, quota, tmpfs, ext4_loop, xfs_loop, btrfs_loop, overlay, in_gvisor, traced]
 
 
 @contextlib.contextmanager
-def prepared(work, names):
+def prepared(work, names, hbench):
     """The machines that can be made, and why the others cannot."""
+    image = os.path.join(work, "image")
+    os.mkdir(image)
+    roots.make(image, {"hbench": hbench})
     with contextlib.ExitStack() as stack:
         made, missing = [], []
+        # Before the kernel's file systems are in it, copies are made.
         for make in ALL:
             if names and make is not plain and make.__name__ not in names:
                 continue
             try:
-                made.append(stack.enter_context(make(work)))
+                made.append(stack.enter_context(make(image)))
             except Missing as reason:
                 missing.append((make.__name__, str(reason)))
+        stack.enter_context(roots.connected(image))
         yield made, missing
 
 

@@ -4,13 +4,17 @@
 
     sudo python3 hbench/bench/predict.py --hbench target/release/hbench -o validation
 
-Each program is recorded on one machine (plain). The others are the same machine under layers and limits, and with other
-file systems. validation/predictions.json is complete before the first program runs on another machine; measured.json and
-table.md come after it. Beside each prediction: three baselines, and what a first series of measurements predicts of a
-second one (repeat). `elapsed` is the time from start to end. `work` is compared with the CPU time of all processes; under
-a tracer, which stops programs, the two are not quite the same.
+Each program is recorded on one machine (plain). The others are the same machine under layers and limits, on other file
+systems, and in a sandbox. For each program in turn: every machine's benchmarks are measured once more, the program is
+recorded, the prediction is written to validation/PROGRAM.json, and only then does the program run on the other machines.
+Machines take turns in both, so the hardware's drift (other guests of the same host, temperature) hits all of them alike.
 
-Takes about half an hour with its defaults, on a machine that does nothing else; as root.
+validation/table.md has each prediction beside three baselines, and beside what a first series of measurements predicts of
+a second one (repeat). `elapsed` is the time from start to end; where a machine has to be entered (gvisor), without what
+that takes. `work` is compared with the CPU time of all processes; under a tracer, which stops programs, the two are not
+quite the same.
+
+Takes 25 minutes on a machine that does nothing else, with --quick 7; as root.
 """
 
 import argparse
@@ -21,11 +25,15 @@ import statistics
 import subprocess
 import sys
 import time
+import tomllib
 
 import machines
 import programs
+import scores
 
-BASELINES = ["unchanged", "user_ratio", "mean_ratio"]
+MAPPING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../results/mapping.toml")
+QUICK = {"first_rounds": 2, "rounds": 0, "sample": "20ms", "recorded_runs": 3, "runs": 2}
+WHOLE = {"first_rounds": 3, "rounds": 1, "sample": "40ms", "recorded_runs": 7, "runs": 4}
 
 
 def parsed():
@@ -33,13 +41,19 @@ def parsed():
     parser.add_argument("--hbench", default="target/release/hbench")
     parser.add_argument("--debox", help="the program that records [default: beside hbench, or in PATH]")
     parser.add_argument("-o", "--output", required=True, help="new directory for what is found")
-    parser.add_argument("--rounds", type=int, default=11, help="samples of each benchmark")
-    parser.add_argument("--sample", default="40ms", help="how long a sample takes")
-    parser.add_argument("--runs", type=int, default=7, help="runs of each program, when recorded and in each series")
-    parser.add_argument("--benchmarks", nargs="*", default=[], help="only these, for a quick look [default: all]")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and runs: for development")
+    parser.add_argument("--first-rounds", type=int, help="samples of each benchmark before the first program")
+    parser.add_argument("--rounds", type=int, help="samples of each benchmark before each program")
+    parser.add_argument("--sample", help="how long a sample takes")
+    parser.add_argument("--recorded-runs", type=int, help="runs of each program where it is recorded")
+    parser.add_argument("--runs", type=int, help="runs of each program in each of two series, on every machine")
     parser.add_argument("--machines", nargs="*", default=[], help="only these, and plain")
     parser.add_argument("--programs", nargs="*", default=[], help="only these")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for name, value in (QUICK if arguments.quick else WHOLE).items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    return arguments
 
 
 def checked(process, what):
@@ -53,24 +67,59 @@ def say(text):
     print(f"predict: {text}", file=sys.stderr, flush=True)
 
 
-def characterize(machine, arguments, path):
-    """The machine's vector."""
-    words = [arguments.hbench, "run", "-o", path, "--rounds", str(arguments.rounds), "--sample", arguments.sample]
-    words += arguments.benchmarks
-    process = machine.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    checked(process, f"hbench run on {machine.name}")
+def needed_benchmarks():
+    """Those that predictions use."""
+    with open(MAPPING, "rb") as file:
+        mapping = tomllib.load(file)
+    found = {mapping["entry"], mapping["switch"], mapping["fault"], *mapping["user"]}
+    found.update(wait["cost"] for wait in mapping["wait"] if "cost" in wait)
+    found.update(cost for primitive in mapping["primitive"] for cost in primitive["costs"])
+    return sorted(found)
+
+
+class Suite:
+    """The benchmarks of all machines, in several parts."""
+
+    def __init__(self, made, arguments, place):
+        self.made = made
+        self.arguments = arguments
+        self.place = place
+        self.parts = {machine.name: [] for machine in made}
+
+    def measure(self, rounds):
+        """Every machine in turn, one round after the other."""
+        for _ in range(rounds):
+            for machine in self.made:
+                name = f"part-{len(self.parts[machine.name])}.parquet"
+                words = ["/usr/bin/hbench", "run", "-o", f"{machine.directory}/{name}", "--rounds", "1"]
+                words += ["--sample", self.arguments.sample, *needed_benchmarks()]
+                process = machine.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                checked(process, f"hbench run on {machine.name}")
+                self.parts[machine.name].append(machine.outside(name))
+
+    def vectors(self):
+        """The machines' vectors, from all that was measured."""
+        found = {}
+        for name, parts in self.parts.items():
+            found[name] = self.place(f"{name}.vec")
+            words = [self.arguments.hbench, "vector", *parts, "-o", found[name]]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                sys.exit(f"predict: the vector of {name}: {done.stderr}")
+        return found
 
 
 def record(machine, words, arguments, here, path):
     """The application's vector."""
-    options = ["--on", here, "-o", path, "--runs", str(arguments.runs)]
+    options = ["--on", here, "-o", path, "--runs", str(arguments.recorded_runs)]
     if arguments.debox:
         options += ["--debox", arguments.debox]
-    process = machine.start(
-        [arguments.hbench, "vector", *options, "--", *words],
+    process = subprocess.Popen(
+        [arguments.hbench, "vector", *options, "--", *machine.inside(words)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     checked(process, f"hbench vector of {path}")
 
@@ -86,18 +135,16 @@ def measured_once(machine, words):
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"predict: a program failed on {machine.name} with status {process.returncode}: {words[-1][:60]}")
-    return {"elapsed": took, "work": round((usage.ru_utime + usage.ru_stime) * 1e9)}
+    work = None if machine.is_entered else round((usage.ru_utime + usage.ru_stime) * 1e9)
+    return {"elapsed": took, "work": work}
 
 
-def predictions(arguments, applications, results):
-    found = {}
-    for name, vector in applications.items():
-        words = [arguments.hbench, "predict", vector, *results.values(), "--format", "json"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"predict: {done.stderr}")
-        found[name] = json.loads(done.stdout)
-    return found
+def predicted(arguments, application, vectors):
+    words = [arguments.hbench, "predict", application, *vectors.values(), "--format", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"predict: {done.stderr}")
+    return json.loads(done.stdout)
 
 
 def write(path, content):
@@ -111,84 +158,49 @@ def write(path, content):
         os.fsync(out.fileno())
 
 
+def entering(made, runs):
+    """What entering a machine takes, beyond what it takes on the first one."""
+    took = {}
+    for machine in made:
+        if machine is made[0] or machine.is_entered:
+            times = [measured_once(machine, ["/usr/bin/true"])["elapsed"] for _ in range(2 * runs + 1)]
+            took[machine.name] = statistics.median(times)
+    return {name: value - took[made[0].name] for name, value in took.items()}
+
+
 def measure(made, words, runs):
-    """Two series of each program on each machine, in turn. Each machine is warmed up once."""
+    """Two series on each machine, in turn. Each machine is warmed up once."""
     series = [{}, {}]
     for machine in made:
-        for command in words.values():
-            measured_once(machine, command)
+        measured_once(machine, words)
+    beside = entering(made, runs)
     for at in range(2 * runs):
-        say(f"measuring, round {at + 1} of {2 * runs}")
         for machine in made:
-            for name, command in words.items():
-                into = series[at % 2].setdefault(name, {}).setdefault(machine.name, [])
-                into.append(measured_once(machine, command))
+            once = measured_once(machine, words)
+            once["elapsed"] -= beside.get(machine.name, 0)
+            series[at % 2].setdefault(machine.name, []).append(once)
     return series
 
 
-def rows(found, series, quantity):
-    """One for each program and machine. `quantity`: elapsed or work."""
-    for name, prediction in found.items():
-        for one in prediction["machines"]:
-            values = [[run[quantity] for run in part[name][one["name"]]] for part in series]
-            first, second = map(statistics.median, values)
-            measured = statistics.median(values[0] + values[1])
-            predicted = one[f"{quantity}_ns"]
-            low, high = one[f"{quantity}_interval_ns"]
-            # The baselines are of the elapsed time; their ratios apply to work, too.
-            scale = prediction[f"{quantity}_ns"] / prediction["elapsed_ns"] / measured
-            yield {
-                "program": name,
-                "machine": one["name"],
-                "measured_ns": measured,
-                "predicted_ns": predicted,
-                "interval_ns": [low, high],
-                "covered": low <= measured <= high,
-                "unmapped_share": one["unmapped_share"],
-                "error": predicted / measured - 1,
-                "repeat": first / second - 1,
-                **{name: one["baselines"][f"{name}_ns"] * scale - 1 for name in BASELINES},
-            }
-
-
-def pairs_right(all_rows, value):
-    """Of the pairs of machines that the program tells apart by 5 %, the part in the right order."""
-    right = wrong = 0
-    for one in all_rows:
-        for other in all_rows:
-            if one["program"] != other["program"] or one["measured_ns"] * 1.05 >= other["measured_ns"]:
-                continue
-            if value(one) < value(other):
-                right += 1
-            else:
-                wrong += 1
-    return right, right + wrong
-
-
-def table(all_rows):
-    ms = lambda ns: f"{ns / 1e6:.1f}"
-    lines = [
-        "| program | machine | predicted ms | 95 % | measured ms | error | repeat | unchanged | user ratio | mean ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in all_rows:
-        low, high = row["interval_ns"]
-        errors = " | ".join(f"{row[name]:+.0%}" for name in BASELINES)
-        lines.append(
-            f"| {row['program']} | {row['machine']} | {ms(row['predicted_ns'])} | {ms(low)} to {ms(high)} | "
-            f"{ms(row['measured_ns'])} | {row['error']:+.1%}{'' if row['covered'] else ' (outside)'} | "
-            f"{row['repeat']:+.1%} | {errors} |"
-        )
-    lines.append("")
-    others = [row for row in all_rows if row["machine"] != "plain"]
-    for name in ["error", "repeat", *BASELINES]:
-        sizes = [abs(row[name]) for row in others]
-        lines.append(f"{name}: median {statistics.median(sizes):.1%}, worst {max(sizes):.1%}")
-    right, pairs = pairs_right(all_rows, lambda row: row["predicted_ns"])
-    covered = sum(row["covered"] for row in others)
-    lines.append(f"pairs of machines in the right order: {right} of {pairs}")
-    lines.append(f"measured within the 95 % interval: {covered} of {len(others)}")
-    return "\n".join(lines) + "\n"
+def validate(arguments, words, place):
+    """Predictions and measurements by program, and the machines that are missing."""
+    found, series = {}, [{}, {}]
+    with machines.scratch() as work, machines.prepared(work, arguments.machines, arguments.hbench) as (made, missing):
+        suite = Suite(made, arguments, place)
+        say(f"measuring {len(made)} machines: {', '.join(machine.name for machine in made)}")
+        suite.measure(arguments.first_rounds)
+        for name, command in words.items():
+            suite.measure(arguments.rounds)
+            vectors = suite.vectors()
+            say(f"recording {name}")
+            record(made[0], command, arguments, vectors["plain"], place(f"{name}.vec"))
+            found[name] = predicted(arguments, place(f"{name}.vec"), vectors)
+            written = time.strftime("%FT%TZ", time.gmtime())
+            write(place(f"{name}.json"), {"written": written, "prediction": found[name]})
+            say(f"measuring {name}")
+            for part, of_program in zip(series, measure(made, command, arguments.runs)):
+                part[name] = of_program
+    return found, series, missing
 
 
 def main():
@@ -199,24 +211,11 @@ def main():
     os.makedirs(arguments.output)
     place = lambda name: os.path.abspath(os.path.join(arguments.output, name))
     words, without = programs.programs(arguments.programs)
-    with machines.scratch() as work, machines.prepared(work, arguments.machines) as (made, missing):
-        results = {}
-        for machine in made:
-            say(f"hbench run on {machine.name}")
-            results[machine.name] = place(f"{machine.name}.parquet")
-            characterize(machine, arguments, results[machine.name])
-        applications = {}
-        for name, command in words.items():
-            say(f"recording {name}")
-            applications[name] = place(f"{name}.vec")
-            record(made[0], command, arguments, results["plain"], applications[name])
-        found = predictions(arguments, applications, results)
-        write(place("predictions.json"), {"written": time.strftime("%FT%TZ", time.gmtime()), "predictions": found})
-        series = measure(made, words, arguments.runs)
+    found, series, missing = validate(arguments, words, place)
     write(place("measured.json"), {"series": series, "missing": missing + without})
     text = ""
     for quantity in ["elapsed", "work"]:
-        text += f"## {quantity}\n\n" + table(list(rows(found, series, quantity))) + "\n"
+        text += f"## {quantity}\n\n" + scores.table(list(scores.rows(found, series, quantity))) + "\n"
     text += "".join(f"missing: {name}: {reason}\n" for name, reason in missing + without)
     write(place("table.md"), text)
     print(text, end="")

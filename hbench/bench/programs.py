@@ -39,7 +39,7 @@ tar xf d.tar -C d && find d -type f | wc -l
 
 PYTHON = r"""
 i=0
-while [ $i -lt 8 ]; do python3 -c 'import json, email.message, http.client, argparse'; i=$((i + 1)); done
+while [ $i -lt 8 ]; do /usr/bin/python3 -c 'import json, email.message, http.client, argparse'; i=$((i + 1)); done
 """
 
 COMPILE = r"""
@@ -76,7 +76,7 @@ NEEDED = {
     "sqlite": ("sqlite3", SQLITE),
     "git": ("git", GIT),
     "tar": ("tar", TAR),
-    "python": ("python3", PYTHON),
+    "python": ("/usr/bin/python3", PYTHON),
     "compile": ("gcc", COMPILE),
     "gzip": ("gzip", GZIP),
     "sort": ("awk", SORT),

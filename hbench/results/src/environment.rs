@@ -33,6 +33,9 @@ pub struct Environment {
     pub mitigations: BTreeMap<String, String>,
     /// CPUs' worth of time that the process's control groups grant. `None`: no limit.
     pub quota_cpus: Option<f64>,
+    /// How long a period is, in which they may run for `quota_cpus` times as long.
+    #[serde(default)]
+    pub quota_period_ns: Option<u64>,
     pub memory_limit_bytes: Option<u64>,
     /// The process's mode in /proc/self/status: 0 is none, 2 a filter.
     pub seccomp: Option<u32>,

@@ -10,9 +10,15 @@ use crate::environment::{Environment, Noise};
 use crate::figures::{figures, without_values};
 use crate::file::Recorded;
 use crate::meta::{Declared, Sample};
+use crate::quota::Quota;
 
 /// Name and version.
 pub const SCHEMA: &str = "hbench.machine/1";
+
+/// What Linux has if nobody chooses another.
+const PERIOD_NS: u64 = 100_000_000;
+/// A second is the longest that Linux takes.
+const PERIOD_NS_MAX: u64 = 1 << 40;
 
 /// The suite has some hundred benchmarks.
 const UNITS_MAX: usize = 10_000;
@@ -147,9 +153,12 @@ impl Machine {
         self.environment.cpus_allowed.len().max(1) as f64
     }
 
-    /// CPUs' worth of time that a program gets.
-    pub fn quota(&self) -> f64 {
-        self.environment.quota_cpus.unwrap_or(f64::INFINITY)
+    /// What its control groups grant a program; `None`: no limit.
+    pub fn quota(&self) -> Option<Quota> {
+        Some(Quota {
+            cpus: self.environment.quota_cpus?,
+            period_ns: self.environment.quota_period_ns.unwrap_or(PERIOD_NS) as f64,
+        })
     }
 
     /// # Errors
@@ -166,6 +175,11 @@ impl Machine {
         ensure!(
             quota.is_finite() && quota > 0.0,
             "its quota is {quota} CPUs"
+        );
+        let period_ns = self.environment.quota_period_ns.unwrap_or(PERIOD_NS);
+        ensure!(
+            (1..PERIOD_NS_MAX).contains(&period_ns),
+            "the period of its quota is {period_ns} ns"
         );
         for (name, unit) in &self.units {
             let is_time = |ns: f64| ns.is_finite() && ns < 1e15;
@@ -245,7 +259,8 @@ pub(crate) mod tests {
         let machine = Machine::of(&result);
         assert_eq!(machine.units["call.null"].ns, 120.0);
         assert_eq!(machine.unknown[0].benchmark, "pipe.latency/one-cpu");
-        assert_eq!(machine.quota(), 0.5);
+        let quota = machine.quota().expect("there is one");
+        assert_eq!((quota.cpus, quota.period_ns), (0.5, 1e8));
     }
 
     #[test]

@@ -27,11 +27,16 @@ pub struct Primitive {
     calls: Vec<String>,
 }
 
+/// A kind of wait that another machine makes shorter or longer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wait {
-    kind: String,
-    cost: String,
+pub struct Wait {
+    pub kind: String,
+    /// A benchmark.
+    pub cost: String,
+    /// Null calls in one operation of the benchmark.
+    #[serde(default)]
+    pub entries: u32,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +60,7 @@ pub struct Mapping {
     pub user: Vec<String>,
     primitives: BTreeMap<String, Primitive>,
     by_call: BTreeMap<String, String>,
-    waits: BTreeMap<String, String>,
+    waits: BTreeMap<String, Wait>,
 }
 
 impl Mapping {
@@ -80,7 +85,7 @@ impl Mapping {
             user: declared.user,
             primitives: primitives.map(|one| (one.name.clone(), one)).collect(),
             by_call,
-            waits: waits.map(|one| (one.kind, one.cost)).collect(),
+            waits: waits.map(|one| (one.kind.clone(), one)).collect(),
         }
     }
 
@@ -100,9 +105,9 @@ impl Mapping {
         self.by_call.get(call).map(String::as_str)
     }
 
-    /// The benchmark that waits of this kind are scaled by.
-    pub fn of_wait(&self, kind: &str) -> Option<&str> {
-        self.waits.get(kind).map(String::as_str)
+    /// What waits of this kind are scaled by.
+    pub fn of_wait(&self, kind: &str) -> Option<&Wait> {
+        self.waits.get(kind)
     }
 
     /// All benchmarks that it names.
@@ -110,7 +115,8 @@ impl Mapping {
         let alone = [&self.entry, &self.switch, &self.fault].into_iter();
         let of_primitives = self.primitives.values().flat_map(|one| &one.costs);
         let all = alone.chain(&self.user).chain(of_primitives);
-        all.chain(self.waits.values()).map(String::as_str)
+        let of_waits = self.waits.values().map(|one| &one.cost);
+        all.chain(of_waits).map(String::as_str)
     }
 }
 

@@ -8,17 +8,33 @@ use debox_model::history::Call;
 
 use crate::mapping::MAPPING;
 
-/// 16 bytes each.
-const EVENTS_MAX: usize = 64 << 20;
+/// 24 bytes each.
+const EVENTS_MAX: usize = 48 << 20;
+
+/// The kind of the time from being woken by another thread until running.
+pub const WAKING: &str = "waking";
+/// The same after an interrupt.
+const WAKING_BY_DEVICE: &str = "waking by a device or a timer";
 
 /// Lives and sleeps of threads.
 #[derive(Debug, Default)]
 pub struct Overlap {
     /// First and last moment of each thread.
     lives: BTreeMap<(u32, u32), (u64, u64)>,
-    /// Beginnings (-1) and ends (the kind's index) of sleeps.
-    events: Vec<(u64, i32)>,
+    events: Vec<(u64, Event)>,
     kinds: Vec<String>,
+}
+
+/// At the same moment, who begins to run comes first and who sleeps last: otherwise a wait of no time would be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A thread begins; no kind of wait ends with it.
+    Born,
+    /// A woken thread has the CPU; whether another thread had woken it.
+    Runs { by_thread: bool },
+    /// The sleep of this kind ends.
+    Wakes { kind: u32, by_thread: bool },
+    Sleeps,
 }
 
 /// Of the whole application.
@@ -50,8 +66,6 @@ impl Found {
     }
 }
 
-const BEGIN: i32 = -1;
-
 impl Overlap {
     /// # Errors
     ///
@@ -65,24 +79,27 @@ impl Overlap {
         *life = (life.0.min(call.start_ns), life.1.max(end));
         for sleep in &call.sleeps {
             let kind = self.index(kind(call, &sleep.class, &sleep.label));
+            let by_thread = &*sleep.waker_kind == "task";
             let woken = sleep.begin_ns.saturating_add(sleep.blocked_ns);
-            self.events.push((sleep.begin_ns, BEGIN));
-            self.events.push((woken, kind));
+            let runs = woken.saturating_add(sleep.runqueue_ns);
+            self.events.push((sleep.begin_ns, Event::Sleeps));
+            self.events.push((woken, Event::Wakes { kind, by_thread }));
+            self.events.push((runs, Event::Runs { by_thread }));
         }
         ensure!(
             self.events.len() <= EVENTS_MAX,
             "the recording has more than {} sleeps: record a shorter part",
-            EVENTS_MAX / 2
+            EVENTS_MAX / 3
         );
         Ok(())
     }
 
-    fn index(&mut self, kind: String) -> i32 {
+    fn index(&mut self, kind: String) -> u32 {
         let known = self.kinds.iter().position(|known| *known == kind);
         known.unwrap_or_else(|| {
             self.kinds.push(kind);
             self.kinds.len() - 1
-        }) as i32
+        }) as u32
     }
 
     pub fn find(mut self) -> Found {
@@ -93,41 +110,64 @@ impl Overlap {
         let mut processes: Vec<u32> = self.lives.keys().map(|(pid, _)| *pid).collect();
         processes.dedup();
         found.processes = processes.len() as u64;
-        // A life's start wakes and its end puts to sleep; no kind of wait ends with it.
-        let life = self.kinds.len() as i32;
         for (start, end) in self.lives.values() {
-            self.events.push((*start, life));
-            self.events.push((*end, BEGIN));
+            self.events.push((*start, Event::Born));
+            self.events.push((*end, Event::Sleeps));
         }
-        // At the same moment, who wakes comes first: otherwise a wait of no time would be seen.
-        self.events
-            .sort_unstable_by_key(|(at, event)| (*at, std::cmp::Reverse(*event)));
-        let (mut active, mut last) = (0i64, None::<u64>);
+        self.events.sort_unstable();
+        let mut now = Now::default();
+        let mut last = self.events.first().map_or(0, |(at, _)| *at);
         for (at, event) in &self.events {
-            let passed = last.map_or(0, |last| at - last);
-            match u64::try_from(active) {
-                Ok(active) if active > 0 => {
-                    found.active_ns = found
-                        .active_ns
-                        .saturating_add(active.saturating_mul(passed));
-                    found.busy_ns += passed;
-                }
-                _ if passed > 0 && last.is_some() => self.count_wait(&mut found, *event, passed),
-                _ => {}
+            let passed = at - last;
+            if now.running > 0 {
+                let active = passed.saturating_mul(now.running as u64);
+                found.active_ns = found.active_ns.saturating_add(active);
+                found.busy_ns += passed;
+            } else if passed > 0 {
+                let kind = self.waited_for(&now, *event);
+                let wait = found.waits.entry(kind.to_string()).or_default();
+                *wait = (wait.0.saturating_add(passed), wait.1 + 1);
             }
-            active += if *event == BEGIN { -1 } else { 1 };
-            last = Some(*at);
+            now.follow(*event);
+            last = *at;
         }
         found
     }
 
-    fn count_wait(&self, found: &mut Found, event: i32, passed: u64) {
-        let kind = usize::try_from(event)
-            .ok()
-            .and_then(|index| self.kinds.get(index));
-        let kind = kind.map_or("other", String::as_str);
-        let wait = found.waits.entry(kind.to_string()).or_default();
-        *wait = (wait.0.saturating_add(passed), wait.1 + 1);
+    /// What the application waited for while none of its threads ran. `event` ended this.
+    fn waited_for(&self, now: &Now, event: Event) -> &str {
+        match event {
+            _ if now.waking_by_thread > 0 => WAKING,
+            _ if now.waking_by_device > 0 => WAKING_BY_DEVICE,
+            Event::Wakes { kind, .. } => self.kinds.get(kind as usize).map_or("other", String::as_str),
+            Event::Born | Event::Runs { .. } | Event::Sleeps => "other",
+        }
+    }
+}
+
+/// How many threads run, and how many are woken and do not run yet.
+#[derive(Debug, Default)]
+struct Now {
+    running: i64,
+    waking_by_thread: i64,
+    waking_by_device: i64,
+}
+
+impl Now {
+    fn follow(&mut self, event: Event) {
+        let waking = |now: &mut Now, by_thread: bool, change: i64| match by_thread {
+            true => now.waking_by_thread += change,
+            false => now.waking_by_device += change,
+        };
+        match event {
+            Event::Born => self.running += 1,
+            Event::Sleeps => self.running -= 1,
+            Event::Wakes { by_thread, .. } => waking(self, by_thread, 1),
+            Event::Runs { by_thread } => {
+                waking(self, by_thread, -1);
+                self.running += 1;
+            }
+        }
     }
 }
 
@@ -172,6 +212,7 @@ mod tests {
             begin_ns: *begin_ns,
             blocked_ns: *blocked_ns,
             class: (*class).into(),
+            waker_kind: "task".into(),
             ..Sleep::default()
         };
         Call {
@@ -211,6 +252,23 @@ mod tests {
         assert_eq!(waits, [("disk.sync", (10, 1)), ("other", (10, 1))]);
         assert_eq!((found.threads, found.processes), (2, 2));
         assert!((found.overlap() - 100.0 / 80.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_woken_thread_waits_until_it_runs() {
+        let mut one = call(1, 0, 100, &[(10, 50, "idle")]);
+        one.sleeps[0].runqueue_ns = 15;
+        let mut device = call(1, 200, 100, &[(210, 20, "disk")]);
+        device.sleeps[0].runqueue_ns = 5;
+        device.sleeps[0].waker_kind = "hardirq".into();
+        // Runs while the first one is still being woken.
+        let found = found(&[one, call(2, 0, 65, &[]), device]);
+        let wait = |kind: &str| found.waits.get(kind).copied();
+        assert_eq!(wait(WAKING), Some((10, 1)));
+        assert_eq!(wait(WAKING_BY_DEVICE), Some((5, 1)));
+        assert_eq!(wait("disk.sync"), Some((20, 1)));
+        assert_eq!(found.elapsed_ns(), 300);
+        assert_eq!(found.active_ns, 10 + 65 + 25 + 110 + 65);
     }
 
     #[test]

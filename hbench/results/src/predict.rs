@@ -15,6 +15,7 @@ use crate::application::{Application, Run, Wait};
 use crate::figures::TRIMMED;
 use crate::machine::Machine;
 use crate::mapping::MAPPING;
+use crate::overlap::WAKING;
 use crate::relation::{Ratio, Relation, STANDARD};
 use crate::work::{parts, Part};
 
@@ -206,13 +207,20 @@ fn on_machine(
     waits.extend((ready.here_ns > 0.0).then_some(ready));
     let of_waits = variance(&waits);
     let waited_ns: f64 = waits.iter().map(Part::there_ns).sum();
-    // A program that waits for long enough is not stopped by a quota.
-    let throttled_ns = (work_ns / relation.quota() - busy - waited_ns).max(0.0);
-    let elapsed_ns = busy + waited_ns + throttled_ns;
-    let of_elapsed = match throttled_ns > 0.0 {
-        true => of_ratios / relation.quota().powi(2),
-        false => of_ratios * (stretch / overlap).powi(2) + of_waits,
+    let free_ns = busy + waited_ns;
+    let of_free = of_ratios * (stretch / overlap).powi(2) + of_waits;
+    let (elapsed_ns, of_elapsed) = match relation.quota() {
+        None => (free_ns, of_free),
+        Some(quota) => {
+            let found = quota.elapsed(work_ns, free_ns);
+            let of_phases = found.deviation_ns.powi(2);
+            match found.mean_ns > free_ns {
+                true => (found.mean_ns, of_ratios / quota.cpus.powi(2) + of_phases),
+                false => (free_ns, of_free),
+            }
+        }
     };
+    let throttled_ns = elapsed_ns - free_ns;
     let unmapped: f64 = parts
         .iter()
         .filter(|part| part.scaled_by.is_none())
@@ -254,8 +262,15 @@ fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Pa
         deviation: 0.0,
     };
     let of = |wait: &Wait| {
-        let benchmark = MAPPING.of_wait(&wait.kind);
-        let ratio = benchmark.and_then(|benchmark| relation.benchmark(benchmark));
+        let known = MAPPING.of_wait(&wait.kind);
+        let ratio = match wait.kind.as_str() {
+            // Whoever wakes another on the only CPU hands it over: that is a switch, and no waiting.
+            WAKING if relation.cpus().1 < 2.0 => Some(Ratio {
+                value: 0.0,
+                deviation: 0.0,
+            }),
+            _ => known.and_then(|known| relation.wait(known)),
+        };
         Part {
             name: format!("waiting: {}", wait.kind),
             size: None,
@@ -263,7 +278,7 @@ fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Pa
             bytes: 0,
             here_ns: wait.ns as f64 * scale,
             ratio: ratio.unwrap_or(unscaled),
-            scaled_by: benchmark.filter(|_| ratio.is_some()).map(str::to_string),
+            scaled_by: known.filter(|_| ratio.is_some()).map(|known| known.cost.clone()),
         }
     };
     let waits = application.waits.iter().map(of);

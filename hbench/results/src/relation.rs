@@ -5,7 +5,8 @@
 use anyhow::{ensure, Context, Result};
 
 use crate::machine::{Machine, Unit};
-use crate::mapping::{Primitive, MAPPING};
+use crate::mapping::{Primitive, Wait, MAPPING};
+use crate::quota::Quota;
 
 /// Half of a 95 % interval, in standard deviations.
 pub const STANDARD: f64 = 1.96;
@@ -137,6 +138,15 @@ impl<'a> Relation<'a> {
         Some(self.shrunk(value(self.a)?, value(self.b)?))
     }
 
+    /// The ratio of a wait's benchmark without its entries. `None`: it was not measured on both machines.
+    pub fn wait(&self, wait: &Wait) -> Option<Ratio> {
+        let value = |machine: &Machine| {
+            let of = |name: &str| machine.units.get(name).map(Value::of);
+            Some(of(&wait.cost)?.less(wait.entries, of(&MAPPING.entry)?))
+        };
+        Some(self.shrunk(value(self.a)?, value(self.b)?))
+    }
+
     /// Where benchmarks do not tell a ratio well, that of user mode takes its place: the two are weighted by how
     /// certain each is.
     fn shrunk(&self, a: Value, b: Value) -> Ratio {
@@ -168,8 +178,8 @@ impl<'a> Relation<'a> {
         (self.a.cpus(), self.b.cpus())
     }
 
-    /// CPUs' worth of time that B grants.
-    pub fn quota(&self) -> f64 {
+    /// What B's control groups grant.
+    pub fn quota(&self) -> Option<Quota> {
         self.b.quota()
     }
 }

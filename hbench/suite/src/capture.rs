@@ -40,6 +40,7 @@ pub fn environment(cpu: Option<u32>, directory: &Path) -> Environment {
         container: container(),
         mitigations: mitigations(),
         quota_cpus: limits.quota_cpus,
+        quota_period_ns: limits.quota_period_ns,
         memory_limit_bytes: limits.memory_bytes,
         seccomp: field(&status(), "Seccomp").and_then(|mode| mode.parse().ok()),
         // SAFETY: no memory is passed.

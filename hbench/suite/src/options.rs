@@ -212,9 +212,9 @@ pub struct Explain {
 
 #[derive(Args)]
 pub struct Vector {
-    /// Result of `hbench run -o`, or recording of `debox record`
+    /// Results of `hbench run -o` on one machine, or a recording of `debox record`
     #[arg(value_name = "FILE", conflicts_with = "command")]
-    pub file: Option<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// File for the vector (JSON)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -11,7 +11,7 @@ use hbench_results::application::Application;
 use hbench_results::machine::Machine;
 use hbench_results::vectors::{self, Found};
 use hbench_results::{
-    calibrate, characterize, contrast, file, predict as prediction, prediction_text, vector_text,
+    calibrate, characterize, contrast, file, join, predict as prediction, prediction_text, vector_text,
 };
 use kit_console::{say, Allowed};
 use kit_files::output;
@@ -31,12 +31,20 @@ pub fn vector(arguments: &Vector) -> Result<()> {
         output::check(path)?;
     }
     let on = arguments.on.as_deref().map(vectors::machine).transpose()?;
-    let Some(path) = &arguments.file else {
-        ensure!(
-            !arguments.command.is_empty(),
-            "name a result of `hbench run -o`, a recording of `debox record`, or a command after --"
-        );
-        return keep_application(arguments, of_command(arguments, on)?);
+    let path = match arguments.files.as_slice() {
+        [] => {
+            ensure!(
+                !arguments.command.is_empty(),
+                "name a result of `hbench run -o`, a recording of `debox record`, or a command after --"
+            );
+            return keep_application(arguments, of_command(arguments, on)?);
+        }
+        [path] => path,
+        several => {
+            let recorded = several.iter().map(|path| file::read(path));
+            let joined = join::join(recorded.collect::<Result<Vec<_>>>()?)?;
+            return keep_machine(arguments, &Machine::of(&joined));
+        }
     };
     match vectors::read(path)? {
         Found::Parquet => {}

@@ -64,6 +64,7 @@ pub const LEFT_OUT: &[LeftOut] = &[
     everywhere("harness", "", "tests the tests, on no kernel"),
     everywhere("hot_cold", "", "a slow disk's, by the clock"),
     everywhere("imported", "", "a web server's, on no kernel"),
+    everywhere("known", "", "microbenchmarks, by the clock"),
     everywhere("left", "", "a load generator's, on no kernel"),
     everywhere("limits", "", "a web server's, on no kernel"),
     everywhere("loops", "", "a guard's limit, by the clock"),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default, PartialEq)]
 pub struct Limits {
     pub quota_cpus: Option<f64>,
+    pub quota_period_ns: Option<u64>,
     pub memory_bytes: Option<u64>,
 }
 
@@ -72,7 +73,10 @@ fn narrow(limits: &mut Limits, directory: &Path) {
     if let Some((quota, period)) = of_two.or_else(of_one) {
         if quota > 0.0 && period > 0.0 {
             let cpus = quota / period;
-            limits.quota_cpus = Some(limits.quota_cpus.map_or(cpus, |other| other.min(cpus)));
+            if limits.quota_cpus.is_none_or(|other| cpus < other) {
+                limits.quota_cpus = Some(cpus);
+                limits.quota_period_ns = Some((period * 1000.0) as u64);
+            }
         }
     }
     let memory = number("memory.max").or_else(|| number("memory.limit_in_bytes"));
@@ -117,7 +121,7 @@ mod tests {
         };
         let mut limits = Limits {
             quota_cpus: Some(0.75),
-            memory_bytes: None,
+            ..Limits::default()
         };
         write("cpu.max", "max 100000\n");
         write("memory.limit_in_bytes", "9223372036854771712\n");
@@ -130,5 +134,6 @@ mod tests {
             (limits.quota_cpus, limits.memory_bytes),
             (Some(0.5), Some(1 << 20))
         );
+        assert_eq!(limits.quota_period_ns, Some(100_000_000));
     }
 }

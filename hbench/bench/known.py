@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Known answers: a primitive is slowed on purpose. Its benchmark has to move by what was added, others not, and
+`hbench explain` has to name it as the reason why a program is slower there.
+
+    sudo python3 hbench/bench/known.py --hbench target/release/hbench
+
+Two minutes, as root, on a machine that does nothing else. What is added is known from elsewhere: strace is told how long to
+delay a call, the kernel how many reads a disk may do in a second, and `perf bench` measures what a filter costs.
+The status is 1 if an answer is wrong.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import machines
+
+MS = 1e6
+US = 1e3
+
+# A program that opens, reads cold, writes and syncs; each often enough to be seen.
+PROGRAM = """
+import os
+for at in range(40):
+    file = os.open('known', os.O_RDWR | os.O_CREAT)
+    os.pwrite(file, bytes(4096), 0)
+    os.fsync(file)
+    for _ in range(20):
+        os.close(os.open('known', os.O_RDONLY))
+    for _ in range(20):
+        os.fstat(file), os.getppid()
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.pread(file, 4096, 0)
+    os.close(file)
+"""
+
+
+def said(words, **options):
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        sys.exit(f"known: {' '.join(words)} failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+class Case:
+    """A slowed machine. `moves`: by benchmark, what one operation takes longer, in ns, from the least to the most."""
+
+    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None):
+        self.name = name
+        self.moves = moves
+        self.stays = stays
+        self.names = names
+        self.before = before
+        self.under = under
+        self.directory = directory
+
+
+def delayed(call, us, moves, stays, names):
+    """strace stops this call alone. Besides what it adds on purpose, stopping takes some 10 us, and its timer is late."""
+    under = f"strace -f -qq -o /dev/null --seccomp-bpf -e trace={call} -e inject={call}:delay_enter={us}"
+    return Case(f"{call} + {us} us", {moves: (us * US, us * US + 150 * US)}, stays, names, under=under)
+
+
+def perf_ns(before):
+    """A null call, by another program."""
+    words = ["perf", "bench", "syscall", "basic"]
+    times = []
+    for _ in range(5):
+        printed = said(words, preexec_fn=before)
+        times.append(float(re.search(r"([0-9.]+) usecs/op", printed).group(1)) * US)
+    return sorted(times)[2]
+
+
+def filtered():
+    added = perf_ns(machines.filter_calls) - perf_ns(None)
+    once = (0.85 * added, 1.15 * added)
+    moves = {"call.null": once, "file.fstat": once, "call.read-zero/1": once, "file.open/hot": (1.7 * added, 2.3 * added)}
+    print(f"known: by perf bench, the filter adds {added:.0f} ns to a call", file=sys.stderr)
+    # All calls, and so whatever makes many of them.
+    return Case("seccomp filter", moves, ["memory.read/16K"], ["entering the kernel"], before=machines.filter_calls)
+
+
+@contextlib.contextmanager
+def limited_disk(work):
+    """A disk that reads 100 times in a second, by the kernel's own limit."""
+    controller = "/sys/fs/cgroup/blkio"
+    if not os.path.exists(f"{controller}/blkio.throttle.read_iops_device"):
+        raise machines.Missing("the control group's blkio of version 1")
+    image = os.path.join(work, "disk.img")
+    with open(image, "wb") as file:
+        file.truncate(256 << 20)
+    machines.run("mkfs.ext4", "-q", "-F", image)
+    group = f"{controller}/hbench-known-{os.getpid()}"
+    point = os.path.join(work, "disk")
+    os.mkdir(point)
+    with machines.mounted(point, "-o", "loop", image):
+        device = os.stat(point).st_dev
+        os.mkdir(group)
+        try:
+            with open(f"{group}/blkio.throttle.read_iops_device", "w", encoding="ascii") as out:
+                out.write(f"{os.major(device)}:{os.minor(device)} 100")
+
+            def enter():
+                with open(f"{group}/cgroup.procs", "w", encoding="ascii") as out:
+                    out.write(str(os.getpid()))
+
+            moves = {"file.read-cold": (9 * MS, 14 * MS)}
+            yield Case("100 reads in a second", moves, ["file.fstat"], ["waiting: disk.read"], enter, directory=point)
+        finally:
+            os.rmdir(group)
+
+
+def measured(hbench, case, path, names):
+    words = [hbench, "run", *names, "--rounds", "5", "--sample", "20ms", "-o", path, "--format", "json"]
+    words += ["--under", case.under] if case.under else []
+    words += ["--directory", case.directory] if case.directory else []
+    figures = json.loads(said(words, preexec_fn=case.before))["figures"]
+    return {figure["benchmark"]: figure["operation_ns"] for figure in figures}
+
+
+def check(arguments, case, work):
+    """What was wrong."""
+    plain = Case("", {}, [], [], directory=case.directory)
+    # What explains a program needs the speed of user mode, too.
+    user = ["cpu.operation/integer", "memory.latency/16K", "memory.read/16K", "context-switch/2-processes-0K", "fault.page"]
+    names = ["call.null", "call.read-zero/1", "file.fstat", "file.open/hot", "file.create/0K", "file.stat", "file.sync"]
+    names += ["file.read-cold", "file.reread/4K", "file.rewrite/4K", "map.anonymous/4K", *user]
+    paths = [os.path.join(work, name) for name in ("plain.parquet", "slowed.parquet", "app.vec")]
+    before = measured(arguments.hbench, plain, paths[0], names)
+    after = measured(arguments.hbench, case, paths[1], names)
+    wrong = []
+    for name, (least, most) in case.moves.items():
+        moved = after[name] - before[name]
+        good = least <= moved <= most
+        print(f"  {name:20} {before[name]:12.1f} ns {moved:+14.1f} ns   added: {least:.0f} to {most:.0f}{'' if good else '   WRONG'}")
+        wrong += [] if good else [f"{case.name}: {name}"]
+    for name in case.stays:
+        change = after[name] / before[name] - 1
+        good = abs(change) < 0.15
+        print(f"  {name:20} {before[name]:12.1f} ns {change:+14.1%}      added: nothing{'' if good else '   WRONG'}")
+        wrong += [] if good else [f"{case.name}: {name}"]
+    here = case.directory or work
+    record = ["vector", "--runs", "2", "--on", paths[0], "-o", paths[2], "--", "/usr/bin/python3", "-S", "-c", PROGRAM]
+    said([arguments.hbench, *record], cwd=here)
+    contrast = json.loads(said([arguments.hbench, "explain", *paths, "--format", "json"]))
+    top = contrast["parts"][0]
+    difference = contrast["b_elapsed_ns"] - contrast["a_elapsed_ns"]
+    own = top["b_ns"] - top["a_ns"]
+    good = top["name"] in case.names
+    print(f"  hbench explain: {top['name']} is {own / difference:.0%} of {difference / MS:+.1f} ms{'' if good else '   WRONG'}")
+    return wrong + ([] if good else [f"{case.name}: explained by {top['name']}"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hbench", default="target/release/hbench")
+    arguments = parser.parse_args()
+    arguments.hbench = os.path.abspath(arguments.hbench)
+    wrong = []
+    with machines.scratch() as work, contextlib.ExitStack() as stack:
+        cases = [
+            delayed("openat", 300, "file.open/hot", ["call.null", "file.fstat"], ["file.open"]),
+            delayed("fsync", 5000, "file.sync/fsync", ["file.fstat"], ["waiting: disk.sync", "file.sync"]),
+            filtered(),
+        ]
+        try:
+            cases.append(stack.enter_context(limited_disk(work)))
+        except machines.Missing as missing:
+            print(f"known: not tried, missing: {missing}", file=sys.stderr)
+        for case in cases:
+            print(case.name)
+            wrong += check(arguments, case, work)
+    if wrong:
+        sys.exit("known: wrong: " + "; ".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""How far predictions are from what was measured, beside baselines and beside what a repeat predicts."""
+
+import statistics
+
+BASELINES = ["unchanged", "user_ratio", "mean_ratio"]
+# Machines whose times differ by less are in no order.
+APART = 1.05
+
+
+def rows(found, series, quantity):
+    """One for each program and machine. `quantity`: elapsed or work."""
+    for name, prediction in found.items():
+        for one in prediction["machines"]:
+            values = [[run[quantity] for run in part[name][one["name"]]] for part in series]
+            if None in values[0] + values[1]:
+                continue
+            first, second = map(statistics.median, values)
+            measured = statistics.median(values[0] + values[1])
+            predicted = one[f"{quantity}_ns"]
+            low, high = one[f"{quantity}_interval_ns"]
+            # The baselines are of the elapsed time; their ratios apply to work, too.
+            scale = prediction[f"{quantity}_ns"] / prediction["elapsed_ns"] / measured
+            yield {
+                "program": name,
+                "machine": one["name"],
+                "measured_ns": measured,
+                "predicted_ns": predicted,
+                "interval_ns": [low, high],
+                "covered": low <= measured <= high,
+                "unmapped_share": one["unmapped_share"],
+                "error": predicted / measured - 1,
+                "repeat": first / second - 1,
+                **{name: one["baselines"][f"{name}_ns"] * scale - 1 for name in BASELINES},
+            }
+
+
+def pairs_right(all_rows, value):
+    """Of the pairs of machines that the program tells apart by 5 %, the part in the right order."""
+    right = wrong = 0
+    for one in all_rows:
+        for other in all_rows:
+            if one["program"] != other["program"] or one["measured_ns"] * APART >= other["measured_ns"]:
+                continue
+            if value(one) < value(other):
+                right += 1
+            else:
+                wrong += 1
+    return right, right + wrong
+
+
+def table(all_rows):
+    ms = lambda ns: f"{ns / 1e6:.1f}"
+    lines = [
+        "| program | machine | predicted ms | 95 % | measured ms | error | repeat | unchanged | user ratio | mean ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in all_rows:
+        low, high = row["interval_ns"]
+        errors = " | ".join(f"{row[name]:+.0%}" for name in BASELINES)
+        lines.append(
+            f"| {row['program']} | {row['machine']} | {ms(row['predicted_ns'])} | {ms(low)} to {ms(high)} | "
+            f"{ms(row['measured_ns'])} | {row['error']:+.1%}{'' if row['covered'] else ' (outside)'} | "
+            f"{row['repeat']:+.1%} | {errors} |"
+        )
+    return "\n".join([*lines, "", *summary(all_rows)]) + "\n"
+
+
+def summary(all_rows):
+    others = [row for row in all_rows if row["machine"] != "plain"]
+    if not others:
+        return ["nothing was predicted"]
+    lines = ["| | median | worst | pairs of machines in the right order |", "| --- | --- | --- | --- |"]
+    names = {"error": "prediction", "repeat": "repeat"}
+    for name in ["error", "repeat", *BASELINES]:
+        sizes = [abs(row[name]) for row in others]
+        # A repeat has no other order than the measurement, and a machine that changes nothing is in none.
+        right, pairs = pairs_right(all_rows, lambda row, name=name: row["measured_ns"] * (1 + row[name]))
+        lines.append(
+            f"| {names.get(name, name.replace('_', ' '))} | {statistics.median(sizes):.1%} | {max(sizes):.1%} | "
+            f"{right} of {pairs} |"
+        )
+    covered = sum(row["covered"] for row in others)
+    return [*lines, "", f"Measured within the 95 % interval: {covered} of {len(others)}."]
