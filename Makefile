@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, known-answers, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold in-memory stages predictions adapters lint install clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install clean
 
 all: build
 
@@ -133,12 +133,18 @@ stages: build
 	$(AS_ROOT) python3 flash/bench/stages.py -o $(STAGES) --flash $(TARGET)/release/flash \
 		--debox $(TARGET)/release/debox --latlab $(TARGET)/release/latlab
 
-# How well hbench predicts real programs on machines that this one can be: half an hour. As root, on a machine that does
-# nothing else. PREDICTIONS names the new directory.
+# How well hbench predicts real programs on machines that this one can be: 25 minutes, with QUICK=--quick 7. As root, on a
+# machine that does nothing else. PREDICTIONS names the new directory.
 PREDICTIONS ?= predictions
+QUICK ?=
 predictions: build
 	scripts/setup test
-	$(AS_ROOT) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(PREDICTIONS)
+	$(AS_ROOT) env RUNSC=$(RUNSC) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(PREDICTIONS) $(QUICK)
+
+# Primitives that are slowed on purpose: whether hbench finds by how much and which. A minute; as root.
+known-answers: build
+	scripts/setup test bench
+	$(AS_ROOT) python3 hbench/bench/known.py --hbench $(TARGET)/release/hbench
 
 # What lets other servers use flash's path server (flash/adapters/README.md).
 adapters:

@@ -10,6 +10,8 @@ use debox_model::report::{Report, Thread, Totals};
 use debox_model::Frame;
 use serde::{Deserialize, Serialize};
 
+use crate::words::time;
+
 pub use text::decomposition as print;
 pub use tree::{tree, Tree, TreeNode};
 
@@ -171,7 +173,7 @@ pub fn parts(few: Run, many: Run) -> Option<Decomposition> {
     let (few_own, many_own) = (own_thread(few.report)?, own_thread(many.report)?);
     let own = Budget::of(&many_own.totals).each(&Budget::of(&few_own.totals), by);
     let whole = Budget::of(&many.report.totals).each(&Budget::of(&few.report.totals), by);
-    let calls = calls(few.report, many.report, by);
+    let (calls, left_out) = calls(few.report, many.report, by);
     let faults = |of: &Report, major: bool| -> f64 {
         let rows = of.syscalls.iter();
         let count = rows.map(|row| match major {
@@ -181,12 +183,12 @@ pub fn parts(few: Run, many: Run) -> Option<Decomposition> {
         count.sum::<u64>() as f64
     };
     let faults = |major| (faults(many.report, major) - faults(few.report, major)) / by;
-    let mut missing = Vec::new();
+    let mut missing: Vec<String> = left_out.into_iter().collect();
     let foreign_ns = (foreign(many.report) - foreign(few.report)) / by;
     if foreign_ns.abs() > DISTURBED * many.operation_ns {
         missing.push(
-            "Other programs disturbed these recordings: counts and CPU times hold, times of waiting do not; repeat it \
-             on a quiet machine"
+            "Other programs disturbed these recordings: counts hold, CPU times may be a tenth too long, times of \
+             waiting mean nothing; repeat it on a quiet machine"
                 .to_string(),
         );
     }
@@ -232,7 +234,8 @@ fn own_thread(report: &Report) -> Option<&Thread> {
     threads.find(|thread| thread.pid == first.pid && thread.tid == first.pid)
 }
 
-fn calls(few: &Report, many: &Report, by: f64) -> Vec<CallPart> {
+/// And what was left out, in a sentence.
+fn calls(few: &Report, many: &Report, by: f64) -> (Vec<CallPart>, Option<String>) {
     let before: BTreeMap<&str, _> = few.syscalls.iter().map(|row| (&*row.name, row)).collect();
     let rows = many.syscalls.iter().map(|row| {
         let before = before.get(&*row.name);
@@ -250,13 +253,24 @@ fn calls(few: &Report, many: &Report, by: f64) -> Vec<CallPart> {
             spin_ns: each(|row| row.spin_ns.unwrap_or(0)),
         }
     });
-    let mut rows: Vec<CallPart> = rows.filter(|row| row.count.abs() >= RARE).collect();
+    let (mut rows, rare): (Vec<CallPart>, Vec<CallPart>) =
+        rows.partition(|row| row.count.abs() >= RARE);
     rows.sort_by(|a, b| {
         (b.call == USER)
             .cmp(&(a.call == USER))
             .then(b.cpu_ns.total_cmp(&a.cpu_ns))
     });
-    rows
+    let left_out = (!rare.is_empty()).then(|| {
+        let ns: f64 = rare.iter().map(|row| row.cpu_ns).sum();
+        format!(
+            "{} with fewer than one call in {:.0} operations are not in the table of calls: {} of CPU time for an \
+             operation",
+            kit_units::counted(rare.len() as u64, "system call"),
+            1.0 / RARE,
+            time(ns)
+        )
+    });
+    (rows, left_out)
 }
 
 fn places(few: &Report, many: &Report, by: f64, whole_ns: f64) -> Vec<Place> {

@@ -39,6 +39,14 @@ pub struct Wait {
     pub entries: u32,
 }
 
+/// Benchmarks of a process alone, and beside another one that does the same.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Together {
+    pub user: [String; 2],
+    pub entry: [String; 2],
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Declared {
@@ -46,6 +54,7 @@ struct Declared {
     switch: String,
     fault: String,
     user: Vec<String>,
+    together: Together,
     primitive: Vec<Primitive>,
     wait: Vec<Wait>,
 }
@@ -58,6 +67,7 @@ pub struct Mapping {
     pub fault: String,
     /// Benchmarks of computation in user mode.
     pub user: Vec<String>,
+    pub together: Together,
     primitives: BTreeMap<String, Primitive>,
     by_call: BTreeMap<String, String>,
     waits: BTreeMap<String, Wait>,
@@ -83,6 +93,7 @@ impl Mapping {
             switch: declared.switch,
             fault: declared.fault,
             user: declared.user,
+            together: declared.together,
             primitives: primitives.map(|one| (one.name.clone(), one)).collect(),
             by_call,
             waits: waits.map(|one| (one.kind.clone(), one)).collect(),
@@ -116,7 +127,8 @@ impl Mapping {
         let of_primitives = self.primitives.values().flat_map(|one| &one.costs);
         let all = alone.chain(&self.user).chain(of_primitives);
         let of_waits = self.waits.values().map(|one| &one.cost);
-        all.chain(of_waits).map(String::as_str)
+        let together = self.together.user.iter().chain(&self.together.entry);
+        all.chain(of_waits).chain(together).map(String::as_str)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::machine::Machine;
 use crate::mapping::MAPPING;
 use crate::overlap::WAKING;
 use crate::relation::{Ratio, Relation, STANDARD};
-use crate::work::{parts, Part};
+use crate::work::{parts, Part, ENTRY};
 
 /// Name and version.
 pub const SCHEMA: &str = "hbench.prediction/1";
@@ -168,8 +168,17 @@ fn on_machine(
     relation: &Relation,
     measured: &Measured,
 ) -> OnMachine {
+    let (here_cpus, there_cpus) = relation.cpus();
+    let (elapsed_here, work_here) = (measured.elapsed.0, measured.work.0);
+    // Threads that wait for a CPU are not asleep; no more work at the same time than there are CPUs.
+    let recorded = application.recording.overlap.min(here_cpus).max(1.0);
+    let overlap_here = recorded.max(work_here / elapsed_here);
+    let overlap = overlap_here.min(there_cpus);
+    let together = |of: &[String; 2]| relation.together(of, overlap_here, overlap);
+    let of_user = together(&MAPPING.together.user);
     let scaled = |mut part: Part| {
         part.here_ns *= measured.scale;
+        part.ratio.value *= of_user;
         part
     };
     let parts: Vec<Part> = parts(application, relation)
@@ -178,14 +187,11 @@ fn on_machine(
         .collect();
     let work_ns: f64 = parts.iter().map(Part::there_ns).sum();
     let of_ratios = variance(&parts);
-    let (here_cpus, there_cpus) = relation.cpus();
-    let (elapsed_here, work_here) = (measured.elapsed.0, measured.work.0);
-    // Threads that wait for a CPU are not asleep; no more work at the same time than there are CPUs.
-    let recorded = application.recording.overlap.min(here_cpus).max(1.0);
-    let overlap_here = recorded.max(work_here / elapsed_here);
-    let overlap = overlap_here.min(there_cpus);
     let busy_here = (work_here / overlap_here).max(1.0);
     let busy = work_ns / overlap;
+    let entries = parts.iter().filter(|part| part.name == ENTRY);
+    let queued = (together(&MAPPING.together.entry) / of_user - 1.0).max(0.0);
+    let queued_ns = queued * entries.map(Part::there_ns).sum::<f64>() / overlap;
     let left_ns = (elapsed_here - busy_here).max(0.0);
     let mut waits = waits(application, relation, left_ns);
     let known: f64 = waits.iter().map(|wait| wait.here_ns).sum();
@@ -207,7 +213,7 @@ fn on_machine(
     waits.extend((ready.here_ns > 0.0).then_some(ready));
     let of_waits = variance(&waits);
     let waited_ns: f64 = waits.iter().map(Part::there_ns).sum();
-    let free_ns = busy + waited_ns;
+    let free_ns = busy + waited_ns + queued_ns;
     let of_free = of_ratios * (stretch / overlap).powi(2) + of_waits;
     let (elapsed_ns, of_elapsed) = match relation.quota() {
         None => (free_ns, of_free),
@@ -239,7 +245,11 @@ fn on_machine(
         },
         overlap,
         work: parts.iter().map(predicted).collect(),
-        waits: waits.iter().map(predicted).collect(),
+        waits: waits
+            .iter()
+            .map(predicted)
+            .chain((queued_ns > 0.0).then(|| queue(queued_ns)))
+            .collect(),
         throttled_ns,
         baselines: Baselines {
             unchanged_ns: elapsed_here,
@@ -294,6 +304,19 @@ fn predicted(part: &Part) -> PredictedPart {
         measured_ns: part.here_ns,
         predicted_ns: part.there_ns(),
         scaled_by: part.scaled_by.clone(),
+    }
+}
+
+/// What threads wait for each other where calls are served one at a time.
+fn queue(predicted_ns: f64) -> PredictedPart {
+    PredictedPart {
+        name: "waiting: calls are served one at a time".to_string(),
+        size: None,
+        count: 0,
+        bytes: 0,
+        measured_ns: 0.0,
+        predicted_ns,
+        scaled_by: Some(MAPPING.together.entry.join(", ")),
     }
 }
 

@@ -8,7 +8,7 @@ use kit_console::printable;
 use kit_units::counted;
 
 use crate::calibrate::Calibrated;
-use crate::contrast::Contrast;
+use crate::contrast::{Contrast, Contrasted};
 use crate::predict::{OnMachine, PredictedPart, Prediction, READY};
 use crate::text::grid;
 use crate::vector_text::{caveats, command, SHOWN};
@@ -267,7 +267,14 @@ pub fn contrast(out: &mut impl Write, found: &Contrast, all: bool, width: usize)
     writeln!(out)?;
     table.print(out)?;
     if shown < found.parts.len() {
-        writeln!(out, "  and {} more (--all)", found.parts.len() - shown)?;
+        let left_out = &found.parts[shown..];
+        let differences = left_out.iter().map(Contrasted::difference_ns);
+        writeln!(
+            out,
+            "  and {} more, {} together (--all)",
+            left_out.len(),
+            time(differences.sum())
+        )?;
     }
     Ok(())
 }

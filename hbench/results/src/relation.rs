@@ -147,6 +147,23 @@ impl<'a> Relation<'a> {
         Some(self.shrunk(value(self.a)?, value(self.b)?))
     }
 
+    /// How much longer processes take that work at the same time. `benchmarks`: alone, and beside another one. `here`
+    /// and `there`: how many run at the same time on each machine.
+    pub fn together(&self, benchmarks: &[String; 2], here: f64, there: f64) -> f64 {
+        self.slowed(self.b, benchmarks, there) / self.slowed(self.a, benchmarks, here)
+    }
+
+    fn slowed(&self, machine: &Machine, [alone, beside]: &[String; 2], overlap: f64) -> f64 {
+        let of = |name: &String| Some(machine.units.get(name)?.ns);
+        let Some(factor) = of(beside).zip(of(alone)).map(|(both, one)| both / one) else {
+            return 1.0;
+        };
+        // The part of the work that is done while another thread works.
+        let share = (2.0 * (overlap - 1.0) / overlap.max(1.0)).clamp(0.0, 1.0);
+        // Two that are served in turn take twice as long; what is more is noise.
+        1.0 + share * (factor.clamp(1.0, 2.2) - 1.0)
+    }
+
     /// Where benchmarks do not tell a ratio well, that of user mode takes its place: the two are weighted by how
     /// certain each is.
     fn shrunk(&self, a: Value, b: Value) -> Ratio {

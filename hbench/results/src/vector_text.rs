@@ -125,7 +125,14 @@ pub fn application(
     writeln!(out)?;
     table.print(out)?;
     if shown < components.len() {
-        writeln!(out, "  and {} more (--all)", components.len() - shown)?;
+        let left_out = &components[shown..];
+        let cpu: u64 = left_out.iter().map(|one| one.cpu_ns).sum();
+        writeln!(
+            out,
+            "  and {} more, {} together (--all)",
+            left_out.len(),
+            time(cpu as f64)
+        )?;
     }
     for wait in &made.waits {
         writeln!(

@@ -31,6 +31,7 @@ mod memory_read;
 mod memory_write;
 mod null_call;
 mod open_close;
+mod parallel_work;
 mod pipe_bandwidth;
 mod pipe_latency;
 mod poll;
@@ -108,6 +109,7 @@ pub static ALL: &[&Benchmark] = &[
     &process_spawn::BENCHMARK,
     &process_shell::BENCHMARK,
     &thread_create::BENCHMARK,
+    &parallel_work::BENCHMARK,
     &poll::BENCHMARK,
     &select::BENCHMARK,
     &epoll::BENCHMARK,

@@ -76,15 +76,18 @@ fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io:
     ]);
     for row in &found.phases {
         let share = 100.0 * row.wall_ns as f64 / whole.max(1) as f64;
-        let calls: Vec<String> = row
+        let mut calls: Vec<String> = row
             .calls
             .iter()
-            .take(CALLS)
+            .take(if options.all { usize::MAX } else { CALLS })
             .map(|call| {
                 let count = call.count as f64 / found.requests.max(1) as f64;
                 format!("{} x {count:.2}", call.call)
             })
             .collect();
+        if calls.len() < row.calls.len() {
+            calls.push(format!("{} more (--all)", row.calls.len() - calls.len()));
+        }
         grid.row([
             Cell::text(&row.phase),
             Cell::time(each(row.wall_ns)),
