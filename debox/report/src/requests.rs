@@ -2,8 +2,9 @@
 //! What a server does for a request, in phases, from the calls on its connections.
 //!
 //! A request begins where the server first reads from a connection, and ends where it reads the next one or closes the
-//! connection. Calls of the same thread in between belong to it. Rules of the user name phases that descriptors do not
-//! tell apart.
+//! connection. Calls of the same thread in between belong to it, until the connection has its answer and waits for the
+//! client: the server reads and finds nothing, or gives it back to its event loop. Rules of the user name phases that
+//! descriptors do not tell apart.
 
 use std::collections::HashMap;
 
@@ -43,6 +44,8 @@ pub struct Requests {
     pub max_ns: u64,
     /// In the order in which requests reach them.
     pub phases: Vec<PhaseSums>,
+    /// Of all requests together: time in no phase, in which the thread worked for others, or none worked for this one.
+    pub elsewhere_ns: u64,
     /// Calls that belong to no request: the server's start, waiting for work, accepting connections.
     pub outside: Vec<CallSums>,
     /// The first request that is whole: its calls in order.
@@ -88,6 +91,8 @@ struct Open {
     begin_ns: u64,
     end_ns: u64,
     has_answered: bool,
+    /// It waits for the client.
+    rests: bool,
     calls: Vec<Example>,
 }
 
@@ -189,10 +194,14 @@ impl<'a> Reader<'a> {
         let begin_ns = open.begin_ns;
         open.has_answered |= phase == Phase::Send && call.ret > 0;
         // The client may take its time to close the connection, or to ask again.
-        let is_rest = matches!(phase, Phase::Receive | Phase::Close) && open.has_answered;
-        if !is_rest {
-            open.end_ns = open.end_ns.max(end_ns);
+        let finds_nothing = phase == Phase::Receive && open.has_answered;
+        open.rests = (open.rests || finds_nothing) && phase != Phase::Send;
+        if open.rests {
+            self.add_outside(call);
+            return self.close(key, call, phase == Phase::Close && connection.is_some());
         }
+        open.rests = open.has_answered && phase == Phase::Connection && &*call.name == "epoll_ctl";
+        open.end_ns = open.end_ns.max(end_ns);
         let rule = self.rules.iter().find(|rule| rule.predicate.holds(call));
         let name = rule.map_or(phase.name(), |rule| &*rule.phase).to_string();
         if self.example.is_empty() && open.calls.len() < EXAMPLE_MAX {
@@ -210,7 +219,11 @@ impl<'a> Reader<'a> {
             self.add_program(gap_ns);
         }
         self.add(&name, rule.is_some(), call);
-        if phase == Phase::Close && connection.is_some() {
+        self.close(key, call, phase == Phase::Close && connection.is_some());
+    }
+
+    fn close(&mut self, key: (u32, i64), call: &Call, is_closed: bool) {
+        if is_closed {
             self.end(key);
             self.threads
                 .entry((call.pid, call.tid))
@@ -228,6 +241,7 @@ impl<'a> Reader<'a> {
             begin_ns: call.start_ns,
             end_ns: call.start_ns,
             has_answered: false,
+            rests: false,
             calls: Vec::new(),
         };
         self.open.insert(key, open);
@@ -309,6 +323,8 @@ impl<'a> Reader<'a> {
             );
         }
         let times = self.times.len().max(1) as f64;
+        let whole: u64 = self.times.iter().sum();
+        let in_phases: u64 = phases.iter().map(|(_, row)| row.wall_ns).sum();
         Requests {
             schema: SCHEMA,
             connections: self.connections,
@@ -317,6 +333,7 @@ impl<'a> Reader<'a> {
             min_ns: self.times.iter().copied().min().unwrap_or(0),
             max_ns: self.times.iter().copied().max().unwrap_or(0),
             phases: phases.into_iter().map(|(_, row)| row).collect(),
+            elsewhere_ns: whole.saturating_sub(in_phases),
             outside: sorted(self.outside),
             example: self.example,
             caveats,

@@ -51,7 +51,11 @@ pub fn join(results: Vec<Recorded>) -> Result<Recorded> {
             }));
     }
     // What one of them has is not left out.
-    let measured: BTreeSet<&str> = joined.samples.iter().map(|one| one.benchmark.as_str()).collect();
+    let measured: BTreeSet<&str> = joined
+        .samples
+        .iter()
+        .map(|one| one.benchmark.as_str())
+        .collect();
     let mut seen = BTreeSet::new();
     joined.meta.left_out.retain(|one| {
         let is_first = seen.insert(one.benchmark.clone());

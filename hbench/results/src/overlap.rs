@@ -31,9 +31,14 @@ enum Event {
     /// A thread begins; no kind of wait ends with it.
     Born,
     /// A woken thread has the CPU; whether another thread had woken it.
-    Runs { by_thread: bool },
+    Runs {
+        by_thread: bool,
+    },
     /// The sleep of this kind ends.
-    Wakes { kind: u32, by_thread: bool },
+    Wakes {
+        kind: u32,
+        by_thread: bool,
+    },
     Sleeps,
 }
 
@@ -139,7 +144,10 @@ impl Overlap {
         match event {
             _ if now.waking_by_thread > 0 => WAKING,
             _ if now.waking_by_device > 0 => WAKING_BY_DEVICE,
-            Event::Wakes { kind, .. } => self.kinds.get(kind as usize).map_or("other", String::as_str),
+            Event::Wakes { kind, .. } => self
+                .kinds
+                .get(kind as usize)
+                .map_or("other", String::as_str),
             Event::Born | Event::Runs { .. } | Event::Sleeps => "other",
         }
     }

@@ -288,7 +288,9 @@ fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Pa
             bytes: 0,
             here_ns: wait.ns as f64 * scale,
             ratio: ratio.unwrap_or(unscaled),
-            scaled_by: known.filter(|_| ratio.is_some()).map(|known| known.cost.clone()),
+            scaled_by: known
+                .filter(|_| ratio.is_some())
+                .map(|known| known.cost.clone()),
         }
     };
     let waits = application.waits.iter().map(of);

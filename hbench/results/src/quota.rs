@@ -85,6 +85,9 @@ mod tests {
         assert!((found.mean_ns - 30.0).abs() < 1e-9, "{found:?}");
         // 70: in half of the phases 50 run at once and 20 in the next period.
         let found = HALF.elapsed(70.0, 70.0);
-        assert!((70.0..130.0).contains(&found.mean_ns) && found.deviation_ns > 5.0, "{found:?}");
+        assert!(
+            (70.0..130.0).contains(&found.mean_ns) && found.deviation_ns > 5.0,
+            "{found:?}"
+        );
     }
 }

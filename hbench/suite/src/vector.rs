@@ -11,7 +11,8 @@ use hbench_results::application::Application;
 use hbench_results::machine::Machine;
 use hbench_results::vectors::{self, Found};
 use hbench_results::{
-    calibrate, characterize, contrast, file, join, predict as prediction, prediction_text, vector_text,
+    calibrate, characterize, contrast, file, join, predict as prediction, prediction_text,
+    vector_text,
 };
 use kit_console::{say, Allowed};
 use kit_files::output;

@@ -36,7 +36,17 @@ fn measured(directory: &Path, name: &str, under: &str) -> (String, Machine) {
     let path = path.to_str().expect("UTF-8");
     let of = directory.to_str().expect("UTF-8");
     let words = [
-        "run", "--sample", "1ms", "--rounds", "3", "--directory", of, "-o", path, "--under", under,
+        "run",
+        "--sample",
+        "1ms",
+        "--rounds",
+        "3",
+        "--directory",
+        of,
+        "-o",
+        path,
+        "--under",
+        under,
     ];
     hbench(&[&words[..], BENCHMARKS].concat());
     let recorded = file::read(Path::new(path)).expect("a result");
@@ -63,7 +73,11 @@ fn a_delayed_call_moves_by_its_delay_and_is_named() {
     let open = moved("file.open/hot");
     assert!((DELAY_NS..5.0 * DELAY_NS).contains(&open), "{open}");
     for other in ["call.null", "file.fstat", "file.stat/hot"] {
-        assert!(moved(other).abs() < DELAY_NS / 20.0, "{other}: {}", moved(other));
+        assert!(
+            moved(other).abs() < DELAY_NS / 20.0,
+            "{other}: {}",
+            moved(other)
+        );
     }
     let application = concat!(
         env!("CARGO_MANIFEST_DIR"),

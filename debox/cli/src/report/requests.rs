@@ -65,7 +65,9 @@ fn print(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io::
 fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io::Result<()> {
     heading(out, "What a request is made of, on average", options)?;
     let each = |ns: u64| (ns as f64 / found.requests.max(1) as f64).round() as u64;
-    let whole: u64 = found.phases.iter().map(|row| row.wall_ns).sum();
+    let parts = found.phases.iter().map(|row| row.wall_ns);
+    let whole: u64 = parts.sum::<u64>() + found.elsewhere_ns;
+    let share = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / whole.max(1) as f64);
     let mut grid = Grid::new([
         name("phase"),
         number("time"),
@@ -75,7 +77,6 @@ fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io:
         text("calls"),
     ]);
     for row in &found.phases {
-        let share = 100.0 * row.wall_ns as f64 / whole.max(1) as f64;
         let mut calls: Vec<String> = row
             .calls
             .iter()
@@ -91,10 +92,20 @@ fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io:
         grid.row([
             Cell::text(&row.phase),
             Cell::time(each(row.wall_ns)),
-            Cell::text(format!("{share:.0} %")),
+            Cell::text(share(row.wall_ns)),
             Cell::time_if(row.cpu_ns.map(each)),
             Cell::time(each(row.blocked_ns)),
             Cell::text(calls.join(", ")),
+        ]);
+    }
+    if found.elsewhere_ns > 0 {
+        grid.row([
+            Cell::text("other work, or none"),
+            Cell::time(each(found.elsewhere_ns)),
+            Cell::text(share(found.elsewhere_ns)),
+            Cell::time_if(None),
+            Cell::text(""),
+            Cell::text("the thread worked for others, or the client was waited for"),
         ]);
     }
     grid.print(out, options)

@@ -58,28 +58,68 @@ fn requests_are_found_on_their_connections() {
         .map(|row| (&*row.phase, row.calls.iter().map(|call| call.count).sum()))
         .collect();
     let wanted = [
-        ("read the request", 3),
+        ("read the request", 2),
         ("the program, between calls", 0),
         ("find the file", 6),
         ("send the response", 2),
         ("write to files (log)", 2),
-        ("close", 1),
     ];
     assert_eq!(phases, wanted);
-    // Five gaps of 10 ns in each request, and one more before the connection is closed.
+    // Five gaps of 10 ns in each request.
     let program = found
         .phases
         .iter()
         .find(|row| row.phase.contains("program"));
-    assert_eq!(program.map(|row| row.wall_ns), Some(2 * 50 + 10));
+    assert_eq!(program.map(|row| row.wall_ns), Some(2 * 50));
+    // The parts are the whole.
+    let parts: u64 = found.phases.iter().map(|row| row.wall_ns).sum();
+    assert_eq!((parts, found.elsewhere_ns), (2 * 110, 0));
     assert_eq!(found.example.len(), 6);
     assert_eq!(
         (found.example[1].at_ns, &*found.example[1].call),
         (20, "openat")
     );
     let outside: u64 = found.outside.iter().map(|row| row.count).sum();
-    assert_eq!(outside, 4, "the waits and the accept");
+    assert_eq!(
+        outside, 6,
+        "the waits, the accept, and what follows the last answer"
+    );
     assert!(found.caveats.is_empty(), "{:?}", found.caveats);
+}
+
+/// As Apache's event loop does it: a worker answers and gives the connection back; a listener sees that the client has
+/// closed it, and another worker closes it.
+#[test]
+fn what_the_client_takes_is_no_time_of_the_request() {
+    let calls = [
+        call(1, 0, "accept4", [4, 0, 0], 9),
+        call(2, 20, "read", [9, 0, 0], 80),
+        call(2, 40, "openat", [-100, 0, 0], 10),
+        // A part; it goes on when the client has read that.
+        call(2, 60, "sendfile", [9, 10, 0], 500),
+        call(2, 80, "epoll_ctl", [7, 3, 9], 0),
+        call(1, 200, "epoll_wait", [7, 0, 0], 1),
+        call(2, 220, "sendfile", [9, 10, 0], 500),
+        call(2, 240, "read", [9, 0, 0], -11),
+        call(2, 260, "write", [8, 0, 0], 1),
+        call(2, 280, "epoll_ctl", [7, 1, 9], 0),
+        call(1, 9000, "epoll_ctl", [7, 2, 9], 0),
+        call(3, 9020, "read", [9, 0, 0], 0),
+        call(3, 9040, "close", [9, 0, 0], 0),
+    ];
+    let found = read(&calls, &[]);
+    assert_eq!((found.requests, found.max_ns), (1, 210));
+    let parts: u64 = found.phases.iter().map(|row| row.wall_ns).sum();
+    assert_eq!(parts + found.elsewhere_ns, 210, "{found:?}");
+    assert!(!found.phases.iter().any(|row| row.phase == "close"));
+    // A server that closes the connection by itself has that work, too.
+    let alone = [
+        call(1, 0, "accept4", [4, 0, 0], 9),
+        call(2, 20, "read", [9, 0, 0], 80),
+        call(2, 40, "write", [9, 0, 0], 80),
+        call(2, 60, "close", [9, 0, 0], 0),
+    ];
+    assert_eq!(read(&alone, &[]).max_ns, 50);
 }
 
 #[test]

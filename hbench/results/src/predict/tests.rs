@@ -164,6 +164,7 @@ fn a_quota_stops_what_does_not_wait_long_enough() {
     let under = |cpus: f64| {
         let mut machine = here.clone();
         machine.environment.quota_cpus = Some(cpus);
+        machine.environment.quota_period_ns = Some(100_000);
         machine
     };
     let machines = [
@@ -173,11 +174,103 @@ fn a_quota_stops_what_does_not_wait_long_enough() {
     let found = predict(&application, &machines, None).expect("whole");
     // 12.5 ms of work in 17.5 ms are 0.71 CPUs.
     let (half, most) = (of(&found, "half"), of(&found, "most"));
+    // It need not wait for the end of its last period.
     assert!(
-        (half.elapsed_ns - 2.0 * 12_501_000.0).abs() < 1.0,
+        (half.elapsed_ns - 2.0 * 12_501_000.0).abs() < 100_000.0,
         "{half:?}"
     );
-    assert!((half.throttled_ns - (2.0 * 12_501_000.0 - 17_501_000.0)).abs() < 1.0);
+    assert!((half.elapsed_ns - half.throttled_ns - 17_501_000.0).abs() < 1.0);
     assert_eq!(most.throttled_ns, 0.0);
     assert!((most.elapsed_ns - 17_501_000.0).abs() < 1.0, "{most:?}");
+}
+
+#[test]
+fn an_idle_cpu_is_woken_where_there_are_two() {
+    let round_trip = |mut machine: Machine, ns: f64| {
+        let one = machine.units["call.null"];
+        let unit = crate::machine::Unit { ns, ..one };
+        let unit = crate::machine::Unit {
+            interval_ns: Some((ns, ns)),
+            ..unit
+        };
+        machine
+            .units
+            .insert("pipe.latency/two-cpus".to_string(), unit);
+        machine
+    };
+    let here = round_trip(with(100.0, 1.0), 10_400.0);
+    let mut application = some_application(Some(here.clone()));
+    application.waits[0].kind = WAKING.to_string();
+    let mut alone = here.clone();
+    alone.environment.cpus_allowed = vec![0];
+    let machines = [
+        ("two".to_string(), here),
+        // Its calls take longer, its waking three times as long.
+        ("slow".to_string(), round_trip(with(1000.0, 1.0), 34_000.0)),
+        ("one".to_string(), alone),
+    ];
+    let found = predict(&application, &machines, None).expect("whole");
+    let waited = |name: &str| of(&found, name).waits[0].predicted_ns;
+    assert!((waited("two") - 5e6).abs() < 1.0);
+    assert!((waited("slow") - 15e6).abs() < 0.2e6, "{}", waited("slow"));
+    assert_eq!(waited("one"), 0.0);
+}
+
+#[test]
+fn threads_slow_each_other_down_where_they_run_together() {
+    let beside = |mut machine: Machine, [user, entry]: [f64; 2]| {
+        let together = &MAPPING.together;
+        for (names, factor) in [(&together.user, user), (&together.entry, entry)] {
+            let entry_ns = machine.units["call.null"].ns;
+            for (name, factor) in names.iter().zip([1.0, factor]) {
+                let unit = crate::machine::Unit {
+                    ns: entry_ns * factor,
+                    interval_ns: None,
+                    bytes: None,
+                };
+                // call.null is there already.
+                machine.units.entry(name.clone()).or_insert(unit);
+            }
+        }
+        machine
+    };
+    let here = beside(with(100.0, 1.0), [1.0, 1.0]);
+    let mut application = some_application(Some(here.clone()));
+    application.recording.overlap = 2.0;
+    application.waits.clear();
+    for run in &mut application.runs {
+        run.elapsed_ns = run.cpu_ns / 2;
+    }
+    let machines = [
+        ("here".to_string(), here.clone()),
+        (
+            "shared core".to_string(),
+            beside(with(100.0, 1.0), [1.5, 1.5]),
+        ),
+        (
+            "one at a time".to_string(),
+            beside(with(10_100.0, 1.0), [1.0, 2.0]),
+        ),
+    ];
+    let found = predict(&application, &machines, None).expect("whole");
+    let (own, shared) = (of(&found, "here"), of(&found, "shared core"));
+    assert!((shared.work_ns / own.work_ns - 1.5).abs() < 1e-6);
+    assert!((shared.elapsed_ns / own.elapsed_ns - 1.5).abs() < 1e-3);
+    // 1,510 calls of 10.1 us each, one after the other; the rest on two CPUs.
+    let queued = of(&found, "one at a time");
+    let entries = 1510.0 * 10_100.0;
+    let wanted = entries + (own.work_ns - 151_000.0) / 2.0;
+    assert!(
+        (queued.elapsed_ns - wanted).abs() < 0.02 * wanted,
+        "{queued:?}"
+    );
+    // Who recorded on such a machine and moves to one CPU gains.
+    let application = Application {
+        machine: Some(beside(with(100.0, 1.0), [1.5, 1.5])),
+        ..application
+    };
+    let mut alone = with(100.0, 1.0);
+    alone.environment.cpus_allowed = vec![0];
+    let found = predict(&application, &[("one".to_string(), alone)], None).expect("whole");
+    assert!((of(&found, "one").work_ns * 1.5 - own.work_ns).abs() < 1000.0);
 }
