@@ -225,6 +225,8 @@ def overlay(image):
 @contextlib.contextmanager
 def in_gvisor(image):
     """gVisor's kernel, in which `runsc exec` starts each command."""
+    # Its kernel does not see what is made outside after it has started.
+    os.makedirs(f"{image}/tmp/on-gvisor")
     try:
         with gvisor.sandbox(image) as enter:
             yield Machine("gvisor", image, enter=enter)

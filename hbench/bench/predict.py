@@ -56,11 +56,15 @@ def parsed():
     return arguments
 
 
+class Failed(Exception):
+    """What does not run on a machine."""
+
+
 def checked(process, what):
     with machines.ended(process):
         _, errors = process.communicate()
     if process.returncode != 0:
-        sys.exit(f"predict: {what} failed with status {process.returncode}: {errors.strip()[-500:]}")
+        raise Failed(f"{what} failed with status {process.returncode}: {errors.strip()[-500:]}")
 
 
 def say(text):
@@ -81,8 +85,9 @@ def needed_benchmarks():
 class Suite:
     """The benchmarks of all machines, in several parts."""
 
-    def __init__(self, made, arguments, place):
+    def __init__(self, made, missing, arguments, place):
         self.made = made
+        self.missing = missing
         self.arguments = arguments
         self.place = place
         self.parts = {machine.name: [] for machine in made}
@@ -90,18 +95,25 @@ class Suite:
     def measure(self, rounds):
         """Every machine in turn, one round after the other."""
         for _ in range(rounds):
-            for machine in self.made:
+            for machine in list(self.made):
                 name = f"part-{len(self.parts[machine.name])}.parquet"
                 words = ["/usr/bin/hbench", "run", "-o", f"{machine.directory}/{name}", "--rounds", "1"]
                 words += ["--sample", self.arguments.sample, *needed_benchmarks()]
                 process = machine.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-                checked(process, f"hbench run on {machine.name}")
+                try:
+                    checked(process, f"hbench run on {machine.name}")
+                except Failed as reason:
+                    say(f"left out: {machine.name}: {reason}")
+                    self.missing.append((machine.name, str(reason)))
+                    self.made.remove(machine)
+                    continue
                 self.parts[machine.name].append(machine.outside(name))
 
     def vectors(self):
         """The machines' vectors, from all that was measured."""
         found = {}
-        for name, parts in self.parts.items():
+        for machine in self.made:
+            name, parts = machine.name, self.parts[machine.name]
             found[name] = self.place(f"{name}.vec")
             words = [self.arguments.hbench, "vector", *parts, "-o", found[name]]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -135,7 +147,7 @@ def measured_once(machine, words):
     took = time.monotonic_ns() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        sys.exit(f"predict: a program failed on {machine.name} with status {process.returncode}: {words[-1][:60]}")
+        raise Failed(f"it failed with status {process.returncode}")
     work = None if machine.is_entered else round((usage.ru_utime + usage.ru_stime) * 1e9)
     return {"elapsed": took, "work": work}
 
@@ -169,14 +181,19 @@ def entering(made, runs):
     return {name: value - took[made[0].name] for name, value in took.items()}
 
 
-def measure(made, words, runs):
-    """Two series on each machine, in turn. Each machine is warmed up once."""
+def measure(made, program, words, runs, failed):
+    """Two series on each machine, in turn. Each machine is warmed up once; those on which it fails are left out."""
     series = [{}, {}]
+    able = []
     for machine in made:
-        measured_once(machine, words)
-    beside = entering(made, runs)
+        try:
+            measured_once(machine, words)
+            able.append(machine)
+        except Failed as reason:
+            failed.append((f"{program} on {machine.name}", str(reason)))
+    beside = entering(able, runs)
     for at in range(2 * runs):
-        for machine in made:
+        for machine in able:
             once = measured_once(machine, words)
             once["elapsed"] -= beside.get(machine.name, 0)
             series[at % 2].setdefault(machine.name, []).append(once)
@@ -187,7 +204,7 @@ def validate(arguments, words, place):
     """Predictions and measurements by program, and the machines that are missing."""
     found, series = {}, [{}, {}]
     with machines.scratch() as work, machines.prepared(work, arguments.machines, arguments.hbench) as (made, missing):
-        suite = Suite(made, arguments, place)
+        suite = Suite(made, missing, arguments, place)
         say(f"measuring {len(made)} machines: {', '.join(machine.name for machine in made)}")
         suite.measure(arguments.first_rounds)
         for name, command in words.items():
@@ -199,7 +216,7 @@ def validate(arguments, words, place):
             written = time.strftime("%FT%TZ", time.gmtime())
             write(place(f"{name}.json"), {"written": written, "prediction": found[name]})
             say(f"measuring {name}")
-            for part, of_program in zip(series, measure(made, command, arguments.runs)):
+            for part, of_program in zip(series, measure(made, name, command, arguments.runs, missing)):
                 part[name] = of_program
     return found, series, missing
 
@@ -212,7 +229,10 @@ def main():
     os.makedirs(arguments.output)
     place = lambda name: os.path.abspath(os.path.join(arguments.output, name))
     words, without = programs.programs(arguments.programs)
-    found, series, missing = validate(arguments, words, place)
+    try:
+        found, series, missing = validate(arguments, words, place)
+    except Failed as reason:
+        sys.exit(f"predict: {reason}")
     write(place("measured.json"), {"series": series, "missing": missing + without})
     text = ""
     for quantity in ["elapsed", "work"]:

@@ -12,6 +12,8 @@ def rows(found, series, quantity):
     """One for each program and machine. `quantity`: elapsed or work."""
     for name, prediction in found.items():
         for one in prediction["machines"]:
+            if one["name"] not in series[0][name]:
+                continue
             values = [[run[quantity] for run in part[name][one["name"]]] for part in series]
             if None in values[0] + values[1]:
                 continue
