@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 US = 1e3
 MEGABYTES_2 = 2 << 20
@@ -200,6 +201,7 @@ def main():
     parser.add_argument("--lmbench", help="directory of its programs")
     parser.add_argument("--lebench", help="its program")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=3600, help="begin no round after so long")
     arguments = parser.parse_args()
     # As hbench chooses it.
     cpu = max(os.sched_getaffinity(0))
@@ -208,7 +210,10 @@ def main():
         rows += of_lmbench(file) if arguments.lmbench else []
         lebench = of_lebench() if arguments.lebench else []
         measured = {row: ([], []) for row in rows + lebench}
+        begun = time.monotonic()
         for at in range(arguments.rounds):
+            if at > 1 and time.monotonic() - begun > arguments.seconds:
+                break
             print(f"peers: round {at + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
             for row in rows:
                 name, *options = row.command

@@ -47,6 +47,7 @@ def parsed():
     parser.add_argument("--sample", help="how long a sample takes")
     parser.add_argument("--recorded-runs", type=int, help="runs of each program where it is recorded")
     parser.add_argument("--runs", type=int, help="runs of each program in each of two series, on every machine")
+    parser.add_argument("--minutes", type=float, default=60, help="begin no program after so long")
     parser.add_argument("--machines", nargs="*", default=[], help="only these, and plain")
     parser.add_argument("--programs", nargs="*", default=[], help="only these")
     arguments = parser.parse_args()
@@ -206,8 +207,12 @@ def validate(arguments, words, place):
     with machines.scratch() as work, machines.prepared(work, arguments.machines, arguments.hbench) as (made, missing):
         suite = Suite(made, missing, arguments, place)
         say(f"measuring {len(made)} machines: {', '.join(machine.name for machine in made)}")
+        begun = time.monotonic()
         suite.measure(arguments.first_rounds)
         for name, command in words.items():
+            if time.monotonic() - begun > 60 * arguments.minutes:
+                missing.append((name, "there was no time left"))
+                continue
             suite.measure(arguments.rounds)
             vectors = suite.vectors()
             say(f"recording {name}")
