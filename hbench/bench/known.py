@@ -40,6 +40,14 @@ for at in range(40):
     os.close(file)
 """
 
+# One that only calls.
+CALLS = """
+import os
+file = os.open('/', os.O_RDONLY)
+for at in range(60000):
+    os.fstat(file), os.getppid()
+"""
+
 
 def said(words, **options):
     done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
@@ -51,7 +59,7 @@ def said(words, **options):
 class Case:
     """A slowed machine. `moves`: by benchmark, what one operation takes longer, in ns, from the least to the most."""
 
-    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None):
+    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None, program=PROGRAM):
         self.name = name
         self.moves = moves
         self.stays = stays
@@ -59,6 +67,7 @@ class Case:
         self.before = before
         self.under = under
         self.directory = directory
+        self.program = program
 
 
 def delayed(call, us, moves, stays, names):
@@ -83,7 +92,7 @@ def filtered():
     moves = {"call.null": once, "file.fstat": once, "call.read-zero/1": once, "file.open/hot": (1.7 * added, 2.3 * added)}
     print(f"known: by perf bench, the filter adds {added:.0f} ns to a call", file=sys.stderr)
     # All calls, and so whatever makes many of them.
-    return Case("seccomp filter", moves, ["memory.read/16K"], ["entering the kernel"], before=machines.filter_calls)
+    return Case("seccomp filter", moves, ["memory.read/16K"], ["entering the kernel"], machines.filter_calls, program=CALLS)
 
 
 @contextlib.contextmanager
@@ -101,6 +110,9 @@ def limited_disk(work):
     os.mkdir(point)
     with machines.mounted(point, "-o", "loop", image):
         device = os.stat(point).st_dev
+        # Each read is then one request to the disk.
+        with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue/read_ahead_kb", "w", encoding="ascii") as out:
+            out.write("4")
         os.mkdir(group)
         try:
             with open(f"{group}/blkio.throttle.read_iops_device", "w", encoding="ascii") as out:
@@ -146,7 +158,7 @@ def check(arguments, case, work):
         print(f"  {name:20} {before[name]:12.1f} ns {change:+14.1%}      added: nothing{'' if good else '   WRONG'}")
         wrong += [] if good else [f"{case.name}: {name}"]
     here = case.directory or work
-    record = ["vector", "--runs", "2", "--on", paths[0], "-o", paths[2], "--", "/usr/bin/python3", "-S", "-c", PROGRAM]
+    record = ["vector", "--runs", "2", "--on", paths[0], "-o", paths[2], "--", "/usr/bin/python3", "-S", "-c", case.program]
     said([arguments.hbench, *record], cwd=here)
     contrast = json.loads(said([arguments.hbench, "explain", *paths, "--format", "json"]))
     top = contrast["parts"][0]
