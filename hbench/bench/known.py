@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,6 +175,8 @@ def main():
     parser.add_argument("--hbench", default="target/release/hbench")
     arguments = parser.parse_args()
     arguments.hbench = os.path.abspath(arguments.hbench)
+    # Mounts and control groups are removed, too, when it is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wrong = []
     with machines.scratch() as work, contextlib.ExitStack() as stack:
         cases = [
