@@ -7,6 +7,8 @@ use std::path::Path;
 
 use hbench_results::environment::Environment;
 
+use crate::sys;
+
 mod groups;
 
 /// `cpu`: the CPU that is measured. `directory`: for temporary files.
@@ -125,7 +127,9 @@ fn cpu_list(list: &str) -> Vec<u32> {
 
 /// The CPUs that this process may use.
 pub fn allowed_cpus() -> Vec<u32> {
-    field(&status(), "Cpus_allowed_list").map_or(Vec::new(), |list| cpu_list(&list))
+    let listed = field(&status(), "Cpus_allowed_list");
+    // gVisor does not list them.
+    listed.map_or_else(sys::affinity, |list| cpu_list(&list))
 }
 
 fn memory() -> Option<u64> {
@@ -231,6 +235,7 @@ mod tests {
         let found = environment(None, &std::env::temp_dir());
         assert!(!found.kernel.is_empty() && !found.architecture.is_empty());
         assert!(!found.cpus_allowed.is_empty(), "{found:?}");
+        assert_eq!(sys::affinity(), found.cpus_allowed);
         assert!(found.page_bytes >= 4096);
     }
 }

@@ -7,7 +7,7 @@ mod signal;
 mod wait;
 
 pub use memory::{Chunk, Mapping};
-pub use process::{bind_to_cpu, fork_and_wait, ppid, Peer, Program};
+pub use process::{affinity, bind_to_cpu, fork_and_wait, ppid, Peer, Program};
 pub use signal::{install_handler, raise, Faults, SIGNALS};
 pub use wait::{futex_wait, futex_wake, nanosleep, poll, select, Epoll, EventFd};
 

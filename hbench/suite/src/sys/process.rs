@@ -25,6 +25,19 @@ pub fn bind_to_cpu(cpu: u32) -> io::Result<()> {
     }
 }
 
+/// The CPUs to which the calling thread is bound; none if the kernel does not say.
+pub fn affinity() -> Vec<u32> {
+    // SAFETY: all fields may be zero; the kernel writes no more than the set, and CPU_ISSET does not read beyond it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return Vec::new();
+        }
+        let all = 0..libc::CPU_SETSIZE as u32;
+        all.filter(|cpu| libc::CPU_ISSET(*cpu as usize, &set)).collect()
+    }
+}
+
 /// `getppid`, by the system call itself: a library could remember the answer.
 #[inline(always)]
 pub fn ppid() -> i64 {
