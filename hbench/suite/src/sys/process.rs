@@ -34,7 +34,8 @@ pub fn affinity() -> Vec<u32> {
             return Vec::new();
         }
         let all = 0..libc::CPU_SETSIZE as u32;
-        all.filter(|cpu| libc::CPU_ISSET(*cpu as usize, &set)).collect()
+        all.filter(|cpu| libc::CPU_ISSET(*cpu as usize, &set))
+            .collect()
     }
 }
 
