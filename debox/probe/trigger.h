@@ -510,6 +510,12 @@ __noinline int fire(__u32 index, __u32 undecided)
 
 	if (!scratch || !trigger || !counts || !thread)
 		return 0;
+	/*
+	 * The call itself may have given the thread other rights: then its client may neither
+	 * signal it nor learn more of it. Nothing can change them before the signal is sent.
+	 */
+	if (for_others && !is_clients_own(task, client_of(thread)))
+		return 0;
 	if (want_records && !want_report && is_paused(thread))
 		return 0;
 	if (undecided && !want_report) {

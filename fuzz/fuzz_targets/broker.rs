@@ -12,6 +12,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             debox::outside::reply(packet, descriptors);
             debox::outside::admission(packet, descriptors);
         }
-        _ => debox::outside::broker_report(packet),
+        2 => debox::outside::broker_report(packet),
+        _ => debox::outside::broker_look(packet),
     }
 });

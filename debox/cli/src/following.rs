@@ -87,12 +87,15 @@ impl Following {
                 units::count(waits)
             )
         });
+        let memory = match debox::kernel::memory_of_own_tables() {
+            0 => String::new(), // a broker has them
+            bytes => format!(", in {} of kernel memory", units::bytes(bytes)),
+        };
         say!(
-            "debox: --all monitors {} now, and at most {}, in {} of kernel memory. It adds about {} to each of \
-             their calls and {} to each wait, until debox ends.{cost}",
+            "debox: --all monitors {} now, and at most {}{memory}. It adds about {} to each of their calls and {} to \
+             each wait, until debox ends.{cost}",
             units::counted(threads, "thread"),
             units::count(u64::from(max_threads)),
-            units::bytes(debox::kernel::memory_of_own_tables()),
             units::time(CALL_COSTS_NS),
             units::time(WAIT_COSTS_NS),
         );

@@ -36,7 +36,7 @@ pub enum Subcommand {
         debox run --trigger 'syscall == open* && blocked > 1ms' \\\n            \
         --trigger 'class == disk && wall > 50ms => signal USR1, limit 1/s' -- ./server\n\n\
         Needs root, or a broker (`debox broker`), which DEBOX_BROKER names if it is not at the usual \
-        place. Through a broker there is no --trace and no --trigger.\n\n\
+        place. Through a broker there is no --trace.\n\n\
         Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
         126 if the command cannot be executed, 127 if it is not found, 2 for a usage error. It stays \
         the command's if standard error does not take the report; a report that --output FILE does not \
@@ -67,7 +67,8 @@ pub enum Subcommand {
         debox record -o last.parquet --flight 30s -p $(pidof -s nginx)   # kill -USR1 writes it\n  \
         debox record --user-level -o both.parquet -- ./server   # as the program's own clock has it, too\n  \
         debox record -o slow.parquet --flight 5s --trigger 'syscall == open* && wall > 50ms' -- ./server\n\n\
-        Needs root. The file can be read at any time, also after a kill -9, which loses two seconds \
+        Needs root, or a broker (`debox broker`), through which any user records their own processes, \
+        without --user-level. The file can be read at any time, also after a kill -9, which loses two seconds \
         at most; what is not sealed yet is beside it in FILE.tail. In FILE, {host}, {hour} (UTC) and \
         {part} stand for what they say. Calls that have not returned at the end are its last rows.\n\n\
         Exit status: that of the command, as with `debox run`."
@@ -81,6 +82,7 @@ pub enum Subcommand {
         select in a main thread), from their first such wait on. Any other call of such a thread that \
         sleeps longer than --max-blocked is a violation, and so is a page fault between calls, and a \
         wait for events in a loop inside the loop (on another epoll descriptor).\n\n\
+        Needs root, or a broker (`debox broker`), through which any user guards their own processes.\n\n\
         Exit status: that of the command, or 0 when it was told to end after --for; 3 if a loop \
         blocked, or if it cannot be said that none did; else as with `debox run`."
     )]
@@ -92,7 +94,8 @@ pub enum Subcommand {
         debox top --batch -n 5 --by owner --filter 'class == lock'\n  \
         debox top --batch --format json --interval 10s >> waits.ndjson\n\n\
         Without targets: --all. debox/docs/top.md describes the screen; the key ? shows the keys.\n\n\
-        Needs root.\n\n\
+        Needs root, or a broker (`debox broker`), through which any user sees their own processes; --all \
+        means these then.\n\n\
         Exit status: 0; 125 if debox failed; 2 for a usage error."
     )]
     Top(Top),
@@ -197,16 +200,16 @@ pub struct Broker {
     #[arg(long, value_name = "N", default_value_t = Limits::default().threads)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub threads: u32,
-    /// Commands that one user may run under `debox run` at the same time
+    /// Sessions that one user may have at the same time: `debox run`, `attach`, `guard`, `record`, `top`
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_user)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
     pub runs_per_user: u32,
-    /// Commands of all users under `debox run`, at most; each has its own probes, which slow down all
-    /// processes while it runs
+    /// Such sessions of all users, at most; each has its own probes, which slow down all processes while it
+    /// runs
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
     pub runs: u32,
-    /// Commands that one user may start under `debox run` per minute, after 60 at once
+    /// Such sessions that one user may begin per minute, after 60 at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_minute)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=6000))]
     pub runs_per_minute: u32,

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use debox::{Outcome, Recorder};
 use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -42,12 +42,6 @@ extern "C" fn write_flight(_: libc::c_int) {
 
 pub fn record(arguments: Record) -> Result<u8> {
     run::refuse_nested()?;
-    if !debox::kernel::has_bpf_privilege() {
-        bail!(
-            "a recording {}: a broker hands out no records of whole commands; run it with sudo",
-            debox::kernel::what_it_takes()
-        );
-    }
     // Resolved before probes are loaded, so that a mistake is reported at once.
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;

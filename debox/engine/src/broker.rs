@@ -13,7 +13,7 @@
 //! presence.rs    whether it is there    run_limits.rs  limits of a run      turns.rs     order of requests
 //! probe_data.rs  what the probes saw    account.rs     memory given out     cgroup.rs    limits of memory
 //! wire.rs        what was measured      cpu.rs         CPU time taken       log.rs       for the journal
-//! trust.rs       brokers to accept      address.rs     where to look
+//! trust.rs       brokers to accept      address.rs     where to look        record_data.rs  records
 //! ```
 
 mod account;
@@ -32,6 +32,7 @@ mod probe_data;
 pub(crate) mod protocol;
 mod quota;
 pub(crate) mod reconnect;
+pub(crate) mod record_data;
 mod remote;
 mod run;
 mod run_limits;

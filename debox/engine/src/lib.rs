@@ -15,14 +15,17 @@ pub mod doctor;
 mod explain;
 mod gate;
 pub mod inband;
+mod kept;
 pub mod kernel;
 mod labelled;
 mod listeners;
 pub mod live;
+mod live_tables;
 mod memory_file;
 mod merge;
 mod module;
 mod monitor;
+mod opened;
 mod options;
 #[cfg(fuzzing)]
 pub mod outside;

@@ -6,6 +6,7 @@
 
 mod open_waits;
 mod rows;
+mod source;
 mod thread_id;
 mod thread_times;
 
@@ -20,17 +21,18 @@ use anyhow::Result;
 use crate::clock::monotonic_ns;
 use crate::collect::cpu_owner_kind;
 use crate::history::Text;
+use crate::opened;
 use crate::options::{Detail, Options};
 use crate::recorder::texts::Texts;
 use crate::report::CpuWaitKind;
-use crate::session::Session;
-use crate::tables;
+use crate::tables::{self, types};
 use open_waits::OpenWaits;
+use source::Source;
 use thread_times::ThreadTimes;
 
 /// A session that is looked at.
 pub struct Live {
-    session: Session,
+    source: Source,
     texts: Texts,
     times: ThreadTimes,
     open: OpenWaits,
@@ -69,14 +71,14 @@ pub struct CpuHeld {
 }
 
 impl Live {
-    /// Loads and attaches the probes. `one_process`: children of monitored processes are left out.
+    /// Opens a session, here or at a broker. `one_process`: children of monitored processes are left out.
     pub fn open(max_threads: u32, one_process: bool) -> Result<Live> {
         let detail = Detail {
             sleeps: true,
             cpu: true,
             ..Detail::default()
         };
-        let session = Session::open(Options {
+        let opened = opened::open(Options {
             detail,
             max_threads,
             adopts_sleeps: true,
@@ -84,9 +86,10 @@ impl Live {
             one_process,
             ..Options::default()
         })?;
+        let source = Source::of(opened);
         Ok(Live {
-            texts: Texts::new(detail),
-            session,
+            texts: Texts::with_symbols(detail, source.lookups().symbols()),
+            source,
             times: ThreadTimes::default(),
             open: OpenWaits::default(),
             cpu_ns: HashMap::new(),
@@ -97,51 +100,52 @@ impl Live {
 
     /// Enrols running processes, with their descendants.
     pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
-        self.session.enrol_running(pids)
+        self.source.enrol_running(pids)
     }
 
     /// Enrols processes that became members of what is monitored. Returns those of which nothing was monitored before.
     pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
-        self.session.enrol_members(pids)
+        self.source.enrol_members(pids)
     }
 
-    /// A descriptor that is readable when events are waiting.
+    /// A descriptor that is readable when events are waiting, if there is one.
     pub fn events_fd(&self) -> Option<i32> {
-        Some(self.session.events_fd())
+        self.source.events_fd()
     }
 
     /// Whether anything is monitored.
-    pub fn has_threads(&self) -> Result<bool> {
-        self.session.has_threads()
+    pub fn has_threads(&mut self) -> Result<bool> {
+        self.source.has_threads()
     }
 
     /// Receives events for up to `timeout`.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
-        self.session.poll(timeout)
+        self.source.poll(timeout)
     }
 
     /// What has happened since the last look.
     pub fn look(&mut self) -> Result<Look> {
         let began = Instant::now();
-        self.session.poll(Duration::ZERO)?;
-        let rows = self.session.take_live()?;
+        self.source.poll(Duration::ZERO)?;
+        let tables = self.source.take()?;
         let (from_ns, to_ns) = (self.looked_ns, monotonic_ns());
-        let living = self.session.living_threads()?;
-        let ended = self.session.take_ended();
-        let mut waits: Vec<LiveWait> = rows
+        let lookups = self.source.lookups();
+        let mut waits: Vec<LiveWait> = tables
+            .rows
             .iter()
-            .map(|(key, row)| rows::wait(&mut self.texts, &self.session, key, row))
+            .map(|(key, row)| rows::wait(&mut self.texts, lookups, key, row))
             .collect();
         let open = self.open.look(
-            &mut self.session,
+            &mut self.source,
             &mut self.texts,
-            &living,
+            &tables.living,
             (from_ns, to_ns),
         )?;
         self.open.take_out_shown(&mut waits);
         waits.extend(open);
-        let threads = self.times.look(&mut self.texts, &living, &ended, to_ns);
-        let lost = self.session.live_lost();
+        let (living, ended) = (&tables.living, &tables.ended);
+        let threads = self.times.look(&mut self.texts, living, ended, to_ns);
+        let lost = tables.lost;
         let lost_before = std::mem::replace(&mut self.lost, lost);
         self.looked_ns = to_ns;
         Ok(Look {
@@ -149,17 +153,17 @@ impl Live {
             to_ns,
             waits,
             threads,
-            cpu: self.cpu_held()?,
+            cpu: self.cpu_held(&tables.cpus),
             lost_waits: lost.0.saturating_sub(lost_before.0),
             lost_ns: lost.1.saturating_sub(lost_before.1),
-            lost_threads: self.session.lost()?.threads,
+            lost_threads: tables.lost_threads,
             took: began.elapsed(),
         })
     }
 
-    fn cpu_held(&mut self) -> Result<Vec<CpuHeld>> {
+    fn cpu_held(&mut self, cpus: &[(types::cpu_key, types::cpu_row)]) -> Vec<CpuHeld> {
         let mut sums: HashMap<(u32, u32), (u64, [i8; 16])> = HashMap::new();
-        for (key, row) in self.session.cpu_owners()? {
+        for (key, row) in cpus {
             let sum = sums.entry((key.kind, key.tgid)).or_insert((0, row.comm));
             tables::add(&mut sum.0, row.ns);
         }
@@ -174,7 +178,7 @@ impl Live {
         }
         self.cpu_ns = sums.into_iter().map(|(who, (ns, _))| (who, ns)).collect();
         held.sort_by_key(|held| std::cmp::Reverse(held.ns));
-        Ok(held)
+        held
     }
 
     fn held(&mut self, (kind, tgid): (u32, u32), comm: &[i8; 16], ns: u64) -> CpuHeld {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 
-use crate::broker::{self, RemoteSession};
+use crate::broker::RemoteSession;
 use crate::collect::Outcome;
-use crate::kernel;
+use crate::opened::{self, Opened};
 use crate::options::Options;
 use crate::report::Report;
 use crate::session::Session;
@@ -18,36 +18,13 @@ pub enum Monitor {
 }
 
 impl Monitor {
-    /// Loads the probes. The broker does so instead if this process may not, or if [`broker::VARIABLE`] names a
-    /// broker.
+    /// Loads the probes. The broker does so instead if this process may not, or if
+    /// [`crate::broker::VARIABLE`] names a broker.
     pub fn open(options: Options) -> Result<Monitor> {
-        if kernel::may_load_probes() && !broker::is_named() {
-            return Ok(Monitor::Own(Box::new(Session::open(options)?)));
-        }
-        let Some(path) = broker::socket_path() else {
-            bail!(
-                "loading probes {}: {}",
-                kernel::what_it_takes(),
-                kernel::remedy()
-            );
-        };
-        match RemoteSession::open(&path, options) {
-            Ok(remote) => Ok(Monitor::Brokered(Box::new(remote))),
-            Err(error) if broker::is_absent(&error) && kernel::may_load_probes() => bail!(
-                "no broker answers at {}, which {} names: unset it, and the probes are loaded by debox itself",
-                path.display(),
-                broker::VARIABLE
-            ),
-            Err(error) if broker::is_absent(&error) => bail!(
-                "loading probes {}, and no broker answers: {}",
-                kernel::what_it_takes(),
-                kernel::remedy()
-            ),
-            Err(error) if broker::is_silent(&error) => {
-                Err(error.context(format!("no session at {}", path.display())))
-            }
-            Err(error) => Err(error),
-        }
+        Ok(match opened::open(options)? {
+            Opened::Own(session) => Monitor::Own(session),
+            Opened::Brokered(session) => Monitor::Brokered(session),
+        })
     }
 
     /// What a process needs in its environment to find this session's user tap.

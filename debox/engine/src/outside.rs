@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::FileExt;
 
 use crate::broker::owners::Owners;
-use crate::broker::wire;
+use crate::broker::wire::{self, look};
 use crate::collect::{Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::inband;
@@ -94,6 +94,16 @@ pub fn broker_report(bytes: &[u8]) {
     if let Some(received) = wire::decode(bytes) {
         assert!(received.ended <= received.snapshot.threads.len());
         check(&report_of(&received.snapshot, 0));
+    }
+}
+
+/// Decodes a look, or the stacks of sleeping threads, as if they came from the broker.
+pub fn broker_look(bytes: &[u8]) {
+    if let Some(tables) = look::decode(bytes) {
+        assert!(tables.ended.is_empty() && tables.living.len() <= bytes.len());
+    }
+    if let Some(tasks) = look::decode_tasks(bytes) {
+        assert!(tasks.len() <= bytes.len());
     }
 }
 

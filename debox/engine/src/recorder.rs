@@ -3,32 +3,31 @@
 //! The probes send a sleep when it ends and its call after it (`debox/probe/history.h`). Numbers in them are
 //! looked up when they are seen for the first time.
 
+mod missing;
 mod open;
+mod source;
 mod stamps;
+mod targets;
 pub(crate) mod texts;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{bail, Result};
-use libbpf_rs::RingBuffer;
 
 use crate::clock::monotonic_ns;
 use crate::collect::Outcome;
 use crate::history::{Budget, Call, CpuOwner, CpuWait, Sleep};
+use crate::kept::Kept;
+use crate::opened;
 use crate::options::{Options, Tap};
 use crate::record;
-use crate::report::{Deadlock, Process, Report};
-use crate::session::Session;
+use crate::report::Report;
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
-use crate::trigger::Fired;
+pub use missing::Missing;
+use source::Source;
 use stamps::Stamps;
 use texts::Texts;
-
-/// The most events received in one go: a program may be faster than this reader.
-const AT_ONCE: usize = 1 << 16;
 
 /// The most sleeps that are kept of one call.
 const MAX_SLEEPS: usize = 4096;
@@ -38,23 +37,14 @@ const MAX_OPEN: usize = 1 << 16;
 
 /// A session whose records are kept.
 pub struct Recorder {
-    // Declared, and so dropped, before the session, whose maps it reads.
-    ring: RingBuffer<'static>,
-    session: Session,
-    arrived: Rc<RefCell<Vec<Kept>>>,
+    source: Source,
     /// What has arrived of calls that have not ended, by thread.
     open: HashMap<u32, Open>,
     /// Rows for which the program's stamps have not arrived yet.
     stamps: Stamps,
     texts: Texts,
-}
-
-/// A message from the ring buffer.
-enum Kept {
-    Call(types::kept_call),
-    Sleep(types::kept_sleep),
-    Stamps(types::kept_stamps),
-    Cpu(types::kept_cpu),
+    /// How often the session has begun again with another broker.
+    interruptions: u64,
 }
 
 #[derive(Default)]
@@ -63,18 +53,6 @@ struct Open {
     left_out: u32,
     /// It arrives right before its call.
     cpu: Option<types::kept_cpu>,
-}
-
-/// What could not be recorded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Missing {
-    pub records: u64,
-    pub sleeps: u64,
-    pub stacks: u64,
-    pub threads: u64,
-    pub probe_misses: u64,
-    /// Stamps of the program around its own calls (`--user-level`) that cannot be true.
-    pub stamps_refused: u64,
 }
 
 impl Recorder {
@@ -86,65 +64,15 @@ impl Recorder {
                  program's own memory"
             );
         }
-        let session = Session::open(options)?;
-        let arrived = Rc::new(RefCell::new(Vec::new()));
-        let sink = Rc::clone(&arrived);
-        let ring = session.receive_records(move |bytes| sink.borrow_mut().extend(read(bytes)))?;
-        let stamps = Stamps::since(session.started_ns());
+        let source = Source::of(opened::open(options)?)?;
+        let symbols = source.lookups().symbols();
         Ok(Recorder {
-            ring,
-            texts: Texts::new(session.detail()),
-            session,
-            arrived,
+            texts: Texts::with_symbols(source.options().detail, symbols),
+            stamps: Stamps::since(source.started_ns()),
+            source,
             open: HashMap::new(),
-            stamps,
+            interruptions: 0,
         })
-    }
-
-    /// With `options.user_stamps`: the value that a process needs in its environment so that its shim finds the
-    /// session.
-    pub fn tap_address(&self) -> Option<&str> {
-        self.session.tap_address()
-    }
-
-    /// Enrols the threads of a process, now or (`armed`) from their next `execve` on.
-    pub fn enrol(&mut self, pid: u32, armed: bool) -> Result<()> {
-        self.session.enrol(pid, armed).map(drop)
-    }
-
-    /// Enrols running processes and, unless the session is for one process only, their descendants.
-    pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
-        self.session.enrol_running(pids)
-    }
-
-    /// Enrols processes that became members of what is recorded. Returns those of which nothing was recorded before.
-    pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
-        self.session.enrol_members(pids)
-    }
-
-    /// A descriptor that is readable when events are waiting.
-    pub fn events_fd(&self) -> Option<i32> {
-        Some(self.session.events_fd())
-    }
-
-    /// The processes' names from their command lines.
-    pub fn processes(&self) -> Vec<Process> {
-        self.session.processes()
-    }
-
-    /// Whether anything is monitored.
-    pub fn has_threads(&self) -> Result<bool> {
-        self.session.has_threads()
-    }
-
-    /// Registers `hook` to be called for each call for which a trigger fires, while records are received.
-    pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
-        self.session.on_trigger(hook);
-    }
-
-    /// How many threads of a process are still monitored.
-    pub fn threads_alive(&self, pid: u32) -> Result<usize> {
-        self.session.threads_alive(pid)
     }
 
     /// Waits for up to `timeout` and passes the records that have arrived to `keep`. Returns whether there are
@@ -154,23 +82,23 @@ impl Recorder {
         timeout: Duration,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<bool> {
-        self.session.poll(timeout)?;
-        let came = self.ring.consume_raw_n(AT_ONCE);
-        if came < 0 {
-            bail!(
-                "cannot read the records: {}",
-                std::io::Error::from_raw_os_error(-came)
-            );
+        self.source.poll(timeout)?;
+        let (arrived, is_more) = self.source.take()?;
+        if arrived.is_empty() {
+            return Ok(is_more);
         }
-        // The events that the records refer to were sent before them.
-        self.session.poll(Duration::ZERO)?;
-        let arrived = std::mem::take(&mut *self.arrived.borrow_mut());
+        let interruptions = self.source.interruptions();
+        if interruptions != self.interruptions {
+            // A new session numbers the calls from the beginning.
+            self.open.clear();
+            self.interruptions = interruptions;
+        }
         for kept in &arrived {
             match kept {
                 Kept::Sleep(sleep) => self.add_sleep(sleep),
                 Kept::Call(kept) => {
                     let call = self.call(kept);
-                    if self.session.options().user_stamps {
+                    if self.source.options().user_stamps {
                         let is_stamped = kept.flags & tables::THREAD_STAMPED != 0;
                         self.stamps.add(call, is_stamped, keep)?;
                     } else {
@@ -183,30 +111,15 @@ impl Recorder {
                 Kept::Stamps(stamps) => self.stamps.take(stamps, monotonic_ns(), keep)?,
             }
         }
-        let mut again = arrived;
-        again.clear();
-        *self.arrived.borrow_mut() = again;
-        Ok(came as usize >= AT_ONCE)
+        Ok(is_more)
     }
 
     /// What is missing in the records so far.
     pub fn missing(&self) -> Result<Missing> {
-        let (records, sleeps) = self.session.history_lost();
-        let lost = self.session.lost()?;
-        let stacks_lost = self.session.events().stacks.borrow().lost;
         Ok(Missing {
-            records: records + lost.records,
-            sleeps,
-            stacks: lost.stacks + stacks_lost,
-            threads: lost.threads,
-            probe_misses: self.session.probe_misses()?,
             stamps_refused: self.stamps.refused,
+            ..self.source.missing()?
         })
-    }
-
-    /// The deadlocks found so far.
-    pub fn deadlocks(&self) -> &[Deadlock] {
-        self.session.deadlocks()
     }
 
     /// Stops monitoring, passes the last records and the calls in flight to `keep`, and makes the report.
@@ -215,15 +128,13 @@ impl Recorder {
         outcome: Outcome,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<(Report, Missing)> {
-        self.session.events_mut().titles.look_at_all();
-        let tasks = self.tasks_in_flight()?;
-        let stopped_ns = self.session.stop()?;
+        let last = self.source.stop()?;
         while self.poll(Duration::ZERO, keep)? {}
         self.stamps.give_all(keep)?;
-        self.keep_in_flight(&tasks, stopped_ns, keep)?;
-        let stacks = tasks.kernel_stacks();
+        let in_flight = self.source.in_flight(&last)?;
+        self.keep_in_flight(&in_flight, keep)?;
         let missing = self.missing()?;
-        let mut report = self.session.report(outcome, stopped_ns, &stacks)?;
+        let mut report = self.source.report(outcome, &last)?;
         tables::add(&mut report.lost.refused, missing.stamps_refused);
         Ok((report, missing))
     }
@@ -289,9 +200,9 @@ impl Recorder {
             call.parts[tables::PART_PREEMPTED],
         ]);
         let cpu_wait = self.cpu_wait(waited_ns, cpu.map(|cpu| (cpu.throttled_ns, cpu.owner)));
-        let session = &self.session;
-        let (caller, stack) = self.texts.user_stack(session, call.user_stack);
-        let detail = session.detail();
+        let lookups = self.source.lookups();
+        let (caller, stack) = self.texts.user_stack(lookups, call.user_stack);
+        let detail = self.source.options().detail;
         let part = |part: usize| call.parts[part];
         let number = (call.call & !CALL_IA32) as i32;
         let returns = call.ret;
@@ -337,7 +248,7 @@ impl Recorder {
         waited_ns: u64,
         told: Option<(u64, types::cpu_owner)>,
     ) -> Option<CpuWait> {
-        if !self.session.detail().cpu {
+        if !self.source.options().detail.cpu {
             return None;
         }
         let Some((throttled_ns, owner)) = told else {
@@ -359,10 +270,10 @@ impl Recorder {
     }
 
     fn sleep(&mut self, sleep: &types::kept_sleep) -> Sleep {
-        let session = &self.session;
+        let lookups = self.source.lookups();
         let texts = &mut self.texts;
-        let place = texts.place(session, sleep.into());
-        let (resource_kind, resource) = texts.resource(session, sleep);
+        let place = texts.place(lookups, sleep.into());
+        let (resource_kind, resource) = texts.resource(lookups, sleep);
         let owner = &sleep.owner;
         let is_owned = owner.certainty != 0;
         let is_task = sleep.waker_kind == tables::WAKER_TASK;
@@ -383,19 +294,9 @@ impl Recorder {
             owner_certainty: (sleep.ownable != 0).then(|| texts.certainty(owner.certainty)),
             owner_tid: is_owned.then_some(owner.tid),
             owner_comm: is_owned.then(|| texts.comm(&owner.comm)),
-            owner_doing: texts.doing(session, owner),
+            owner_doing: texts.doing(lookups, owner),
             waiters_entry: is_counted.then_some(sleep.waiters_entry),
             waiters_exit: is_counted.then_some(sleep.waiters_exit),
         }
-    }
-}
-
-fn read(bytes: &[u8]) -> Option<Kept> {
-    match tables::read_value::<u32>(bytes)? {
-        tables::KEPT_CALL => tables::read_value(bytes).map(Kept::Call),
-        tables::KEPT_SLEEP => tables::read_value(bytes).map(Kept::Sleep),
-        tables::KEPT_CPU => tables::read_value(bytes).map(Kept::Cpu),
-        tables::KEPT_STAMPS => tables::read_value(bytes).map(Kept::Stamps),
-        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! A session: loads and attaches the probes, enrols tasks, and receives events.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self as probe_tables, types};
 use crate::trace::{Shared, Trace, TraceOptions};
-use crate::trigger::{Engine, Fired};
+use crate::trigger::{Counts, Engine, Fired};
 use crate::usertap::TapServer;
 use crate::waited::Waits;
 
@@ -38,7 +38,7 @@ mod tables;
 
 pub use crate::clock::monotonic_ns;
 use configure::{configure, configure_role, join_gate};
-pub(crate) use deadlocks::{in_words, STACK_NAMES};
+pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
 pub(crate) use enrolment::Enrolment;
 pub(crate) use events::{Events, Forwarded};
 use programs::{leave_to_gate, loaded_for_gate, Needs};
@@ -129,7 +129,8 @@ impl Session {
         drop(blocked);
         gate.set_leave_tasks(skel.progs.leave_gate_tasks.as_fd())?;
 
-        let triggers = Engine::start(&options.triggers, &skel.maps, options.report)?;
+        let is_fetched = role == Role::Run;
+        let triggers = Engine::start(&options.triggers, &skel.maps, options.report, is_fetched)?;
         let events = Rc::new(RefCell::new(Events {
             forwarded: (role == Role::Run).then(Forwarded::default),
             ..Events::default()
@@ -305,12 +306,14 @@ impl Session {
 
     /// Registers `hook` to be called for each call for which a trigger fires, while events are received.
     pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
-        if let Some(triggers) = &mut self.triggers {
-            triggers.set_hook(Box::new(hook));
+        let listed = self.triggers.as_mut().and_then(Engine::listed_mut);
+        if let Some(listed) = listed {
+            listed.set_hook(Box::new(hook));
         }
     }
 
-    fn serve_triggers(&mut self) {
+    /// Answers the probes' questions about places of sleep, and takes the calls for which triggers fired.
+    pub(crate) fn serve_triggers(&mut self) {
         let Some(triggers) = &mut self.triggers else {
             return;
         };
@@ -325,6 +328,17 @@ impl Session {
         for fired in &fired {
             triggers.take(fired, &self.skel.maps);
         }
+    }
+
+    /// Calls for which triggers fired, for another process.
+    pub(crate) fn fired_for_others(&mut self) -> Option<&mut VecDeque<types::trigger_fired>> {
+        self.triggers.as_mut()?.waiting_mut()
+    }
+
+    /// How often each trigger fired so far.
+    pub(crate) fn trigger_counts(&self) -> Result<Vec<Counts>> {
+        let counts = self.triggers.as_ref().map(|of| of.counts(&self.skel.maps));
+        counts.unwrap_or_else(|| Ok(Vec::new()))
     }
 
     /// How many threads of a process are still monitored.

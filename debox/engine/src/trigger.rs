@@ -8,6 +8,7 @@
 
 mod engine;
 mod fired;
+mod listed;
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,6 +20,7 @@ use crate::predicate::Predicate;
 
 pub(crate) use engine::{configure, Engine};
 pub use fired::Fired;
+pub(crate) use listed::{Counts, Listed};
 
 /// The most triggers of one session.
 pub const TRIGGERS_MAX: usize = 8;

@@ -96,8 +96,9 @@ pub const LEFT_OUT: &[LeftOut] = &[
 
 /// Tests that only `--all` runs: they test what is built on top of the records. In a guest they take
 /// longer than all tests of the records, and their results hardly depend on the kernel.
-pub const ON_TOP: [(&str, &str); 13] = [
+pub const ON_TOP: [(&str, &str); 14] = [
     ("bad_input", "the command line"),
+    ("broker_records", "the command line over the broker"),
     ("broker_run", "the command line over the broker"),
     ("doctor", "the command line; the matrix shows what it says"),
     ("full_disk", "the files of the command line"),

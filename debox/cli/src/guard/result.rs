@@ -240,6 +240,8 @@ impl Guarded {
             .iter()
             .map(|violation| times.violation(watch, violation))
             .collect();
+        let is_loop = |tid: &&u32| threads.iter().any(|thread| thread.tid == **tid);
+        let left = missing.left.iter().filter(is_loop).count() as u64;
         let mut doubts = Vec::new();
         if threads.is_empty() {
             doubts.push(
@@ -253,6 +255,11 @@ impl Guarded {
             (missing.records, "calls were not recorded"),
             (missing.threads, "threads were not monitored"),
             (missing.probe_misses, "events were not shown by the kernel"),
+            (
+                missing.interruptions,
+                "times the broker ended or did not answer, and what happened until the next one was asked is not known",
+            ),
+            (left, "event loops got other rights than the guard's, and were no longer guarded"),
         ] {
             if count > 0 {
                 doubts.push(format!("{} {what}.", units::count(count)));

@@ -6,18 +6,26 @@
 use serde::{Deserialize, Serialize};
 
 use super::probe_data::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
+use super::record_data::{FiredCall, RecordPart};
+use super::wire::rows::{ResourceKey, ResourceRow};
 use crate::options::{Detail, Options, Tap};
 use crate::symbols::Frame;
+use crate::trigger::Trigger;
 
-/// Incremented with any change of the messages; also in `broker_client.c` and `brokered.c` of the tests.
-pub const VERSION: u32 = 8;
+/// Incremented with any change of the messages; also in `broker_client.c`, `brokered.c` and `given.c` of the tests.
+pub const VERSION: u32 = 9;
 
 /// The longest request; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 1024;
 /// The longest reply.
-pub const REPLY_MAX: usize = 32 * 1024;
+pub const REPLY_MAX: usize = 64 * 1024;
 /// Data that does not fit into one reply follows it in packets of this size.
 pub const BULK: usize = 64 * 1024;
+
+/// The most events of each kind in one reply.
+pub const BATCH: usize = 16;
+/// The most records in one reply.
+pub const RECORDS_AT_ONCE: usize = 240;
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +58,18 @@ pub enum Request {
     Report { is_last: bool },
     /// Tell the probes how to recognise a user stack. No answer.
     Shape { key: ShapeKey, shape: Shape },
+    /// Return the oldest records that have arrived. Only in a session that keeps them, as are the next two.
+    Records,
+    /// Return the functions of the kernel stack with this name, and the arguments that its label depends on.
+    Place { stack: u64 },
+    /// Return what the probes saw of a resource that was waited for: the names that identify it.
+    Named { key: ResourceKey },
+    /// Stop monitoring. What has been seen until then can still be fetched.
+    Stop,
+    /// Return what has happened since the last look. Only in a session that is looked at, as is the next one.
+    Look,
+    /// Return the calls that threads are asleep in, with their stacks: once for each look.
+    Asleep,
 }
 
 /// A session as a client wants it.
@@ -83,7 +103,7 @@ impl Wish {
 }
 
 /// A session for one command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunWish {
     pub asked: Wish,
     pub io: bool,
@@ -95,6 +115,12 @@ pub struct RunWish {
     pub attaches: bool,
     /// Leave out the children that the processes start.
     pub one_process: bool,
+    /// How many bytes of records may wait to be fetched; 0: no records are kept. The broker may grant less.
+    pub history_bytes: u32,
+    /// As on the command line.
+    pub triggers: Vec<String>,
+    /// The session is looked at while it runs: its waits are summed from one look to the next.
+    pub live: bool,
 }
 
 impl RunWish {
@@ -107,6 +133,9 @@ impl RunWish {
             slow_ns: options.slow_ns,
             attaches: options.adopts_sleeps,
             one_process: options.one_process,
+            history_bytes: options.history_bytes,
+            triggers: options.triggers.iter().map(Trigger::to_string).collect(),
+            live: options.live,
         }
     }
 
@@ -144,16 +173,33 @@ pub enum Reply {
         call_sites: Vec<CallSite>,
         resources: Vec<Resource>,
         titles: Vec<Title>,
+        fired: Vec<FiredCall>,
         is_more: bool,
     },
     /// To `Alive`.
     Alive { count: u32 },
-    /// To `Report`: so many bytes follow (`wire.rs`).
+    /// To `Report`, `Look` and `Asleep`: so many bytes follow (`wire.rs`).
     Report { size: u64 },
     /// Also to `Events`: a user stack to be unwound. There may be more.
     Stack(Box<Stack>),
     /// To `Enrol`, in a session that attaches: refused for this reason. The session continues.
     NotEnrolled(String),
+    /// To `Records`. `lost_calls`, `lost_sleeps`: for which there was no room, since the beginning.
+    Records {
+        parts: Vec<RecordPart>,
+        lost_calls: u64,
+        lost_sleeps: u64,
+        is_more: bool,
+    },
+    /// To `Place`: innermost first; empty if the broker does not know the stack.
+    Place {
+        frames: Vec<FrameText>,
+        args: Option<[u64; 3]>,
+    },
+    /// To `Named`.
+    Named(Box<ResourceRow>),
+    /// To `Stop`.
+    Stopped { at_ns: u64 },
 }
 
 /// The first variants of [`Reply`], with the same encoding, for decoding without allocating.
@@ -164,7 +210,7 @@ pub enum Admission {
 }
 
 /// A place in the kernel, without its address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FrameText {
     pub function: String,
     pub offset: u64,
@@ -217,117 +263,5 @@ pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::outside;
-    use crate::tables::types;
-
-    fn requests() -> impl Strategy<Value = Request> {
-        let wish = (any::<bool>(), any::<bool>(), any::<bool>(), any::<u32>()).prop_map(
-            |(user_tap, sleeps, irq, max_threads)| Wish {
-                user_tap,
-                sleeps,
-                irq,
-                max_threads,
-            },
-        );
-        let run_wish = (wish.clone(), any::<(bool, bool, bool, u64, bool, bool)>()).prop_map(
-            |(asked, (io, callsites, cpu, slow_ns, attaches, one_process))| RunWish {
-                asked,
-                io,
-                callsites,
-                cpu,
-                slow_ns,
-                attaches,
-                one_process,
-            },
-        );
-        let shape = any::<(u64, u64)>().prop_map(|(ip, name)| Request::Shape {
-            key: ShapeKey::from(&types::user_shape_key {
-                ip,
-                ..Default::default()
-            }),
-            shape: Shape::from(&types::user_shape {
-                name,
-                checks: (name % 65) as u32,
-                value: [ip; 64],
-                ..Default::default()
-            }),
-        });
-        prop_oneof![
-            any::<u32>().prop_map(|version| Request::Hello { version }),
-            (any::<u64>(), wish).prop_map(|(nonce, wish)| Request::Enable { nonce, wish }),
-            any::<u64>().prop_map(|stack| Request::Frames { stack }),
-            (any::<u64>(), run_wish).prop_map(|(nonce, wish)| Request::Run { nonce, wish }),
-            any::<bool>().prop_map(|is_running| Request::Enrol { is_running }),
-            any::<u16>().prop_map(|wait_ms| Request::Events { wait_ms }),
-            any::<(u32, u64, i32, u32)>().prop_map(|(tgid, ip, offset, rule)| Request::Wrapper {
-                tgid,
-                ip,
-                offset,
-                rule
-            }),
-            shape,
-            any::<u32>().prop_map(|tgid| Request::Alive { tgid }),
-            any::<bool>().prop_map(|is_last| Request::Report { is_last }),
-        ]
-    }
-
-    #[test]
-    fn an_admission_is_the_reply_without_memory() {
-        let (version, nonce, slots) = (VERSION, u64::MAX - 1, 256);
-        let welcome = encode(&Reply::Welcome { version, nonce });
-        assert_eq!(
-            decode(&welcome),
-            Some(Admission::Welcome { version, nonce })
-        );
-        let enabled = encode(&Reply::Enabled { slots });
-        assert_eq!(decode(&enabled), Some(Admission::Enabled { slots }));
-        for other in [
-            Reply::Refused("full".to_string()),
-            Reply::Enrolled { threads: 1 },
-            Reply::Frames(Vec::new()),
-        ] {
-            assert_eq!(decode::<Admission>(&encode(&other)), None);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
-
-        #[test]
-        fn any_bytes_are_a_request_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..REQUEST_MAX)) {
-            outside::request(&bytes, 0);
-        }
-
-        #[test]
-        fn requests_pass_whole(request in requests()) {
-            let packet = encode(&request);
-            prop_assert!(packet.len() <= REQUEST_MAX);
-            prop_assert_eq!(decode::<Request>(&packet), Some(request.clone()));
-            let mut room = [0; REQUEST_MAX];
-            prop_assert_eq!(encode_in(&request, &mut room), Some(&packet[..]));
-            prop_assert_eq!(decode::<Request>(&packet[..packet.len() - 1]), None);
-            let longer = [packet, vec![0]].concat();
-            prop_assert_eq!(decode::<Request>(&longer), None);
-        }
-
-        #[test]
-        fn damaged_requests_are_refused_or_others(
-            request in requests(), at in any::<prop::sample::Index>(), with in any::<u8>(),
-        ) {
-            let mut packet = encode(&request);
-            let at = at.index(packet.len());
-            packet[at] = with;
-            outside::request(&packet, at % 4);
-        }
-
-        #[test]
-        fn any_bytes_are_a_reply_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
-            outside::reply(&bytes, bytes.len() % 3);
-            outside::admission(&bytes, bytes.len() % 5);
-        }
-    }
-}
+#[path = "protocol/tests.rs"]
+mod tests;

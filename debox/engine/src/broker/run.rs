@@ -4,8 +4,13 @@
 //! have. Each has its own thread in the broker, which waits for its client only. The client's processes are not
 //! inspected here: what the probes saw of them goes to the client, which looks it up with its own rights.
 
-use std::collections::HashMap;
-use std::fs;
+mod answers;
+mod enrol;
+mod events;
+mod looks;
+mod records;
+mod report;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,18 +24,17 @@ use super::account::{kernel_memory, Share};
 use super::channel;
 use super::cpu;
 use super::peer::Peer;
-use super::probe_data::{Shape, ShapeKey, Stack};
-use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
+use super::protocol::{self, Reply, Request, RunWish};
 use super::run_limits::{Given, Meter, RunLimits};
 use super::shared::{slots_memory, ClientTable};
-use super::wire::{self, Places};
-use crate::clock::monotonic_ns;
-use crate::collect::Snapshot;
+use super::wire::Places;
 use crate::kernel::objects;
 use crate::options::{Options, Role, Tap};
-use crate::session::{Enrolment, Session, Table};
+use crate::session::{Session, Table};
 use crate::symbols::Symbols;
-use crate::tables::{self, types};
+use crate::trigger::Trigger;
+use looks::Looks;
+use records::{Records, Stopped};
 
 /// The most threads of such a session; under the user tap each has a slot of 16 KB.
 const THREADS: u32 = 4096;
@@ -50,14 +54,15 @@ const PATIENCE: i64 = 5;
 /// The same for a whole report, and for a client that has nothing monitored and does not ask for its report.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The most events of each kind in one reply.
-pub const BATCH: usize = 16;
-
 /// The estimated kernel memory of a session, until one was loaded.
 const ESTIMATE: u64 = 160 << 20;
 /// A session's other memory: events and stacks that wait to be fetched, and a report of the usual size.
 const WAITING: u64 = 32 << 20;
 const REPORT: u64 = 8 << 20;
+/// The kernel's symbols, which a session keeps that names places before its report.
+const SYMBOLS: u64 = 24 << 20;
+/// The tables of a look, while they are read and encoded.
+const LOOK: u64 = 24 << 20;
 /// How long a larger report waits for memory.
 const ROOM: Duration = Duration::from_secs(5);
 
@@ -167,6 +172,8 @@ fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<(
 }
 
 struct Run {
+    // Declared, and so dropped, before the session, whose maps it reads.
+    records: Option<Records>,
     session: Session,
     limits: Arc<RunLimits>,
     _memory: Share,
@@ -175,6 +182,11 @@ struct Run {
     // The client's entry for the probes; mapped as long as they are loaded.
     _clients: ClientTable,
     places: Places,
+    /// Kept only in a session in which places are asked for one by one.
+    symbols: Option<Symbols>,
+    /// After the end of the monitoring.
+    stopped: Option<Stopped>,
+    looks: Looks,
     /// When something was last monitored, and when that was last checked.
     used: Instant,
     looked: Instant,
@@ -202,16 +214,25 @@ impl Run {
             max_records,
             adopts_sleeps: wish.attaches,
             one_process: wish.one_process,
+            history_bytes: records::granted(wish.history_bytes),
+            triggers: triggers_of(&wish)?,
+            live: wish.live,
             ..Options::default()
         };
-        let (what, account) = (format!("{wish:?}"), &limits.account);
-        let estimate = account.estimate(&what, ESTIMATE) + WAITING;
+        let own = WAITING + own_memory(&options);
+        // Triggers hardly change how much memory a session takes.
+        let plain = RunWish {
+            triggers: Vec::new(),
+            ..wish
+        };
+        let (what, account) = (format!("{plain:?}"), &limits.account);
+        let estimate = account.estimate(&what, ESTIMATE) + own;
         let memory = account.take_large(Some(limits.owner), "a run", estimate);
         let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let session = Session::load(options, Role::Run)?;
         let bytes = kernel_memory(session.object());
         account.learn(&what, bytes);
-        memory.set(bytes + WAITING);
+        memory.set(bytes + own);
         if tap == Tap::User {
             // Each map counts until no process holds it, even after the run.
             for (table, size) in [
@@ -227,12 +248,16 @@ impl Run {
         clients.begin(0, peer.uid, max_records)?;
         let now = Instant::now();
         let mut run = Run {
+            records: Records::of(&session)?,
             session,
             limits: Arc::clone(limits),
             _memory: memory,
             last_report: 0,
             _clients: clients,
             places: Places::new(),
+            symbols: None,
+            stopped: None,
+            looks: Looks::default(),
             used: now,
             looked: now,
             reported: None,
@@ -262,23 +287,16 @@ impl Run {
         let is_ready = |polled: &PollFd| polled.any() == Some(true);
         let (is_asked, has_seen) = (is_ready(&polled[0]), is_ready(&polled[1]));
         if has_seen {
-            self.session.take_in()?;
+            self.take_in()?;
         }
         Ok(is_asked)
     }
 
-    /// Whether there is something that has to be looked up while it still exists.
-    fn has_news(&self) -> bool {
-        let events = self.session.events();
-        let held = events.forwarded.as_ref();
-        !events.call_sites.is_empty()
-            || held.is_some_and(|held| !(held.resources.is_empty() && held.stacks.is_empty()))
-    }
-
-    /// Whether the client waits for events and is due an answer.
-    fn owes_news(&self) -> bool {
-        let until = self.has_asked_until;
-        until.is_some_and(|until| self.has_news() || Instant::now() >= until)
+    /// Receives events, and answers the probes' questions about places of sleep.
+    fn take_in(&mut self) -> Result<()> {
+        self.session.take_in()?;
+        self.session.serve_triggers();
+        Ok(())
     }
 
     /// Under the user tap the client's processes write their records themselves.
@@ -306,6 +324,11 @@ impl Run {
         descriptor: Option<OwnedFd>,
     ) -> Result<bool> {
         match request {
+            Request::Enrol { .. } | Request::Report { is_last: false }
+                if self.stopped.is_some() =>
+            {
+                bail!("the request is out of order")
+            }
             Request::Enrol { is_running } => {
                 let process = descriptor.context("no process came along to be enrolled")?;
                 let reply = match self.may_enrol(peer, &process) {
@@ -334,6 +357,21 @@ impl Run {
                 };
                 say(connection, &Reply::Alive { count }, None)?;
             }
+            Request::Records => {
+                let reply = self.records()?;
+                say(connection, &reply, None)?;
+            }
+            Request::Place { stack } => {
+                let reply = self.place(stack)?;
+                say(connection, &reply, None)?;
+            }
+            Request::Named { key } => say(connection, &self.named(&key), None)?,
+            Request::Stop => {
+                let reply = self.stop()?;
+                say(connection, &reply, None)?;
+            }
+            Request::Look => self.look(connection)?,
+            Request::Asleep => self.asleep(connection)?,
             Request::Report { is_last } => {
                 self.report(connection, is_last)?;
                 return Ok(!is_last);
@@ -343,57 +381,9 @@ impl Run {
         Ok(true)
     }
 
-    fn learn_namespace(&mut self, peer: &Peer) -> Result<()> {
-        let enrolment = Enrolment {
-            tgid: peer.pid,
-            tid: peer.pid,
-            learns: true,
-            ..Enrolment::default()
-        };
-        self.session.enrol_by(&enrolment, Some(peer.descriptor()))
-    }
-
-    /// Fails if the client may not inspect a process that it attaches to. For a descendant, the probe checks
-    /// it.
-    fn may_enrol(&self, peer: &Peer, process: &OwnedFd) -> Result<()> {
-        match self.session.options().adopts_sleeps {
-            true => peer.require_access(pid_of(process)?),
-            false => Ok(()),
-        }
-    }
-
-    /// Enrols a descendant of the client, or a process that it may attach to. The process is identified by the
-    /// descriptor, not by its id. Returns how many of its threads are new.
-    fn enrol(&mut self, peer: &Peer, process: &OwnedFd, is_running: bool) -> Result<u32> {
-        if !self.session.is_attached() {
-            self.session.attach()?;
-        }
-        let pid = pid_of(process)?;
-        let attaches = self.session.options().adopts_sleeps;
-        let before = self.session.threads_enrolled();
-        let enrolment = Enrolment {
-            tgid: pid,
-            ancestor: if attaches { 0 } else { peer.pid },
-            is_armed: !is_running,
-            ..Enrolment::default()
-        };
-        let walked = self.session.enrol_by(&enrolment, Some(process.as_fd()));
-        ensure!(peer.is_alive(), "the process has ended");
-        // A running process may have ended by now, or be monitored since it was forked.
-        if !is_running {
-            walked?;
-            ensure!(
-                self.session.threads_enrolled() > before,
-                "the process is not below the one that asks, or has other rights than it"
-            );
-        }
-        self.used = Instant::now();
-        Ok(self.session.threads_enrolled() - before)
-    }
-
     /// Receives events; from time to time checks whether the probes are still needed.
     fn tick(&mut self, now: Instant) -> Result<()> {
-        self.session.take_in()?;
+        self.take_in()?;
         if now.saturating_duration_since(self.looked) < Duration::from_secs(1) {
             return Ok(());
         }
@@ -409,152 +399,22 @@ impl Run {
         ensure!(!is_idle, "nothing has been monitored for a long time");
         Ok(())
     }
-
-    /// Alternates between a user stack, which is too large to share a reply, and other events.
-    fn news(&mut self) -> Reply {
-        self.is_stack_next = !self.is_stack_next;
-        let ask = self.is_stack_next.then(|| {
-            let mut events = self.session.events_mut();
-            Stack::of(&events.forwarded.as_mut()?.stacks.pop_front()?)
-        });
-        match ask.flatten() {
-            Some(stack) => Reply::Stack(Box::new(stack)),
-            None => self.events(),
-        }
-    }
-
-    fn events(&mut self) -> Reply {
-        fn batch<'a, T, Shown: From<&'a T>>(from: &'a [T]) -> Vec<Shown> {
-            from.iter().take(BATCH).map(Shown::from).collect()
-        }
-        fn drop_batch<T>(from: &mut Vec<T>) {
-            from.drain(..from.len().min(BATCH));
-        }
-        let mut events = self.session.events_mut();
-        let events = &mut *events;
-        let ended = batch(&events.ended);
-        drop_batch(&mut events.ended);
-        let call_sites = batch(&events.call_sites);
-        drop_batch(&mut events.call_sites);
-        let mut is_more = !(events.ended.is_empty() && events.call_sites.is_empty());
-        let (mut resources, mut titles) = (Vec::new(), Vec::new());
-        if let Some(held) = &mut events.forwarded {
-            resources = batch(&held.resources);
-            drop_batch(&mut held.resources);
-            titles = batch(&held.titles);
-            drop_batch(&mut held.titles);
-            is_more |= !(held.resources.is_empty() && held.stacks.is_empty());
-            is_more |= !held.titles.is_empty();
-        }
-        Reply::Events {
-            ended,
-            call_sites,
-            resources,
-            titles,
-            is_more,
-        }
-    }
-
-    /// Stores where the client's program keeps a return address. It affects no other client.
-    fn learn(&self, tgid: u32, ip: u64, offset: i32, rule: u32) {
-        // Best effort, as in a session of one's own.
-        let value = types::wrapper { offset, rule };
-        self.session.learn_wrapper(tgid, ip, value);
-    }
-
-    /// Stores how the client's own stacks are recognised. Errors in it misname only these.
-    fn learn_stack(&self, key: &ShapeKey, shape: &Shape) -> Result<()> {
-        let key = types::user_shape_key::from(key);
-        let shape = shape
-            .for_probes()
-            .context("the shape of a user stack is not understood")?;
-        self.session.learn_shape(&key, &shape);
-        Ok(())
-    }
-
-    fn report(&mut self, connection: &OwnedFd, is_last: bool) -> Result<()> {
-        let now = Instant::now();
-        let is_too_early = |last: Instant| now.saturating_duration_since(last) < BETWEEN_REPORTS;
-        ensure!(
-            is_last || !self.reported.is_some_and(is_too_early),
-            "reports are asked for too often"
-        );
-        let mut room = self.room_for_report()?;
-        let stacks = self.session.stacks_in_flight()?;
-        let stopped_ns = if is_last {
-            self.session.stop()?
-        } else {
-            monotonic_ns()
-        };
-        let (snapshot, ended) = self.take_out(stopped_ns, &stacks)?;
-        self.look_up(&snapshot);
-        let bytes = wire::encode(&snapshot, ended, &self.places);
-        drop(snapshot);
-        let size = bytes.len() as u64;
-        self.last_report = size;
-        room.set(size.saturating_sub(REPORT));
-        say(connection, &Reply::Report { size }, None)?;
-        for chunk in bytes.chunks(BULK) {
-            ensure!(now.elapsed() < LONG, "the client does not read");
-            channel::send(connection.as_fd(), chunk, &[], MsgFlags::empty())
-                .context("the client does not read")?;
-        }
-        self.reported = Some(Instant::now());
-        Ok(())
-    }
-
-    /// Memory for the part of a report beyond the usual size. The report is assumed to be as large as the last
-    /// one, and takes three times its size while it is read and encoded.
-    fn room_for_report(&self) -> Result<Share> {
-        let bytes = (3 * self.last_report).saturating_sub(REPORT);
-        let (limits, start) = (&self.limits, Instant::now());
-        loop {
-            let taken = limits.account.take(Some(limits.owner), "a report", bytes);
-            match taken {
-                Ok(room) => return Ok(room),
-                Err(refusal) if start.elapsed() > ROOM => bail!(refusal),
-                Err(_) => std::thread::sleep(TICK),
-            }
-        }
-    }
-
-    /// Reads the tables. Returns the threads that have ended only once.
-    fn take_out(
-        &mut self,
-        stopped_ns: u64,
-        stacks: &HashMap<u32, Vec<u64>>,
-    ) -> Result<(Snapshot, usize)> {
-        let before = self.session.events().ended.len();
-        let mut snapshot = self.session.snapshot(stopped_ns, stacks)?;
-        let mut events = self.session.events_mut();
-        debug_assert_eq!(before, events.ended.len()); // no events were received meanwhile
-        events.ended.clear();
-        events.ended_unlisted.clear();
-        if let Some(held) = &events.forwarded {
-            tables::add(&mut snapshot.lost.stacks, held.dropped);
-        }
-        Ok((snapshot, before))
-    }
-
-    fn look_up(&mut self, snapshot: &Snapshot) {
-        let places = &mut self.places;
-        let mut symbols = None; // kept no longer than needed: the kernel's symbols take memory
-        for address in wire::addresses(snapshot) {
-            places.entry(address).or_insert_with(|| {
-                let symbols = symbols.get_or_insert_with(Symbols::default);
-                FrameText::of(symbols.kernel(address))
-            });
-        }
-    }
 }
 
-/// The id, in this namespace, of the process that a descriptor stands for.
-fn pid_of(process: &OwnedFd) -> Result<u32> {
-    let path = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
-    let text = fs::read_to_string(path).context("cannot ask for the process")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));
-    match line.and_then(|pid| pid.trim().parse::<u32>().ok()) {
-        Some(pid) if pid > 0 => Ok(pid),
-        _ => bail!("the descriptor is not that of a living process"),
-    }
+/// The triggers that a client asks for.
+fn triggers_of(wish: &RunWish) -> Result<Vec<Trigger>> {
+    let triggers = wish.triggers.iter().map(|text| {
+        let trigger: Result<Trigger> = text.parse();
+        trigger.with_context(|| format!("trigger `{text}`"))
+    });
+    triggers.collect()
+}
+
+/// How much memory the broker itself takes for places that are named before the report: for the client, and to decide
+/// whether triggers fire.
+fn own_memory(options: &Options) -> u64 {
+    let of_records = u64::from(options.history_bytes > 0);
+    let of_triggers = u64::from(!options.triggers.is_empty());
+    let of_looks = u64::from(options.live);
+    (of_records + of_triggers + of_looks) * SYMBOLS + of_looks * LOOK
 }

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,33 +12,32 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{Context, Result};
 use libbpf_rs::MapHandle;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag};
+use nix::sys::socket::{self, sockopt, SockFlag};
 
 use super::account::{self, Account};
-use super::channel;
 use super::cpu::{self, Budget, Pace};
-use super::listener::{listen, raise_descriptor_limit, refuse, reply_to};
+use super::listener::{listen, raise_descriptor_limit, refuse};
 use super::loading::Loadings;
 use super::log::Log;
 use super::owners::Owners;
 use super::peer::Peer;
 use super::presence::Presence;
-use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
+use super::protocol::{RunWish, Wish};
 use super::quota::{Limits, Quota};
-use super::run;
 use super::run_limits::{Given, RunLimits};
-use super::shared::{find_stack, mark_gone, slots_memory, Kind, Shared, CLIENT_THREADS};
+use super::shared::{Kind, Shared, CLIENT_THREADS};
 use super::turns::in_turns;
-use crate::kernel::objects;
 use crate::options::Tap;
-use crate::random;
 use crate::symbols::Symbols;
 
 mod kinds;
+mod requests;
+mod runs;
+mod tidy;
 
 /// A broker's options.
 #[derive(Debug, Clone)]
@@ -333,304 +331,6 @@ impl Broker {
         refuse(socket, why);
     }
 
-    /// Serves one packet of a connection, at its user's expense.
-    fn listen_to(&mut self, number: u64) {
-        let Some(connection) = self.connections.remove(&number) else {
-            return;
-        };
-        let (owner, before) = (connection.owner, cpu::of_thread());
-        self.hear(number, connection);
-        let spent = cpu::of_thread().saturating_sub(before);
-        self.budget.charge(owner, spent, Instant::now());
-    }
-
-    fn hear(&mut self, number: u64, connection: Connection) {
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let next = match channel::receive(connection.socket.as_fd(), protocol::REQUEST_MAX, flags) {
-            Ok(packet) => match protocol::decode::<Request>(&packet.bytes) {
-                Some(request) => self.answer(&connection, request, packet.sender),
-                None => {
-                    let why = "the request is not understood";
-                    self.refuse(&connection.socket, &connection.peer, why);
-                    Next::Over
-                }
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.connections.insert(number, connection);
-                return;
-            }
-            Err(_) => Next::Over,
-        };
-        self.go_on(number, connection, next);
-    }
-
-    fn go_on(&mut self, number: u64, connection: Connection, next: Next) {
-        match next {
-            Next::Stay(stage) => {
-                let connection = Connection {
-                    stage,
-                    ..connection
-                };
-                self.connections.insert(number, connection);
-            }
-            Next::Over => self.end(connection),
-            Next::Run(wish) => self.begin_run(connection, wish),
-        }
-    }
-
-    fn answer(
-        &mut self,
-        connection: &Connection,
-        request: Request,
-        sender: Option<(i32, u32)>,
-    ) -> Next {
-        match (&connection.stage, request) {
-            (Stage::Greeting, Request::Hello { version }) => {
-                if version != protocol::VERSION {
-                    let ours = protocol::VERSION;
-                    let text = format!("the broker speaks version {ours}, not {version}");
-                    self.refuse(&connection.socket, &connection.peer, &text);
-                    return Next::Over;
-                }
-                let Ok(nonce) = random::random() else {
-                    return Next::Over;
-                };
-                let version = protocol::VERSION;
-                let reply = Reply::Welcome { version, nonce };
-                said(reply_to(&connection.socket, &reply), Stage::Asked(nonce))
-            }
-            (
-                Stage::Asked(expected),
-                Request::Enable { nonce, .. } | Request::Run { nonce, .. },
-            ) if nonce != *expected || !connection.peer.has_sent(sender) => {
-                let why = "the process that asks is not the one that connected";
-                self.refuse(&connection.socket, &connection.peer, why);
-                Next::Over
-            }
-            (Stage::Asked(_), Request::Run { wish, .. }) => Next::Run(wish),
-            (Stage::Asked(_), Request::Enable { wish, .. }) => {
-                let next = self.enable(connection, wish);
-                self.or_refused(connection, next)
-            }
-            (Stage::Greeting, Request::Frames { stack }) => {
-                let frames = self.frames(stack);
-                let _ = reply_to(&connection.socket, &Reply::Frames(frames));
-                Next::Over
-            }
-            _ => {
-                let why = "the request is out of order";
-                self.refuse(&connection.socket, &connection.peer, why);
-                Next::Over
-            }
-        }
-    }
-
-    fn or_refused(&self, connection: &Connection, next: Result<Next>) -> Next {
-        next.unwrap_or_else(|error| {
-            let why = format!("{error:#}");
-            self.refuse(&connection.socket, &connection.peer, &why);
-            Next::Over
-        })
-    }
-
-    fn enable(&mut self, connection: &Connection, wish: Wish) -> Result<Next> {
-        let (peer, owner) = (&connection.peer, connection.owner);
-        let kind = Kind::of(&wish);
-        let now = Instant::now();
-        let mut slots = self.quota.take(owner, wish.max_threads, now);
-        if slots.is_err() {
-            self.take_back(); // what left since the last tick
-            slots = self.quota.take(owner, wish.max_threads, now);
-        }
-        let slots = match slots {
-            Ok(slots) => slots,
-            Err(refusal) => bail!(refusal),
-        };
-        let memory = self
-            .account
-            .take(Some(owner), "its slots", slots_memory(slots));
-        let memory = memory.map_err(|refusal| anyhow!(refusal));
-        let Some(session) = self.sessions.iter_mut().find(|shared| shared.kind == kind) else {
-            self.quota.give_back(owner, slots);
-            memory?;
-            let is_again = false;
-            self.load(kind, owner, is_again)?;
-            return Ok(Next::Stay(Stage::Waits(wish)));
-        };
-        let admitted = memory.and_then(|memory| Ok((session.admit(peer, slots)?, memory)));
-        let (admitted, memory) = match admitted {
-            Ok(admitted) => admitted,
-            Err(error) => {
-                self.quota.give_back(owner, slots);
-                return Err(error);
-            }
-        };
-        let reply = protocol::encode(&Reply::Enabled { slots });
-        let given = objects::map_by_id(admitted.slots_id);
-        let given = given.and_then(|slots| Ok((slots, self.presence.for_client()?)));
-        let sent = given.and_then(|(slots, page)| {
-            let descriptors = [slots.as_raw_fd(), page.as_raw_fd()];
-            let flags = MsgFlags::MSG_DONTWAIT;
-            channel::send(connection.socket.as_fd(), &reply, &descriptors, flags)
-        });
-        let stage = Stage::Client {
-            kind,
-            client: admitted.client,
-            map: admitted.slots,
-            slots_id: admitted.slots_id,
-            slots,
-            memory,
-        };
-        if sent.is_err() {
-            self.release(owner, stage);
-            return Ok(Next::Over);
-        }
-        Ok(Next::Stay(stage))
-    }
-
-    /// The functions of a stack, without their addresses.
-    fn frames(&mut self, stack: u64) -> Vec<FrameText> {
-        let mut of_runs = self.runs.iter().filter_map(|run| run.terms.stacks.get());
-        let found = self.sessions.iter().find_map(|shared| shared.stack(stack));
-        let found = found.or_else(|| of_runs.find_map(|table| find_stack(table, stack)));
-        let Some(addresses) = found else {
-            if self.forgot_shapes.elapsed() > FORGET {
-                self.forgot_shapes = Instant::now();
-                self.sessions.iter().for_each(Shared::forget_shapes);
-            }
-            return Vec::new();
-        };
-        let text = |address: &u64| FrameText::of(self.symbols.kernel(*address));
-        addresses.iter().map(text).collect()
-    }
-
-    /// Gives a client a session of its own, with a thread that waits for it, since this thread does not.
-    fn begin_run(&mut self, connection: Connection, wish: RunWish) {
-        let Connection {
-            socket,
-            peer,
-            owner,
-            ..
-        } = connection;
-        self.end_runs(JoinHandle::is_finished); // what ended since the last tick
-        if let Err(refusal) = self.quota.begin_run(owner, Instant::now()) {
-            self.refuse(&socket, &peer, refusal);
-            return self.quota.disconnect(owner);
-        }
-        let (account, budget, log) = (&self.account, &self.budget, &self.log);
-        let terms = Arc::new(RunLimits::new(owner, account, budget, log));
-        let started = socket.try_clone().and_then(|own| {
-            let name = "debox-run".to_string();
-            let terms = Arc::clone(&terms);
-            let serve = move || {
-                // The result only matters to the client, which has received it or has gone.
-                let _ = run::serve(&own, &peer, wish, &terms);
-                let _ = socket::shutdown(own.as_raw_fd(), socket::Shutdown::Both);
-            };
-            std::thread::Builder::new().name(name).spawn(serve)
-        });
-        match started {
-            Ok(thread) => self.runs.push(Run {
-                owner,
-                socket,
-                terms,
-                thread,
-            }),
-            Err(error) => {
-                refuse(&socket, &error.to_string());
-                self.quota.end_run(owner);
-                self.quota.disconnect(owner);
-            }
-        }
-    }
-
-    /// Joins the threads of the runs that are over, and takes back what they had.
-    fn end_runs(&mut self, is_over: impl Fn(&JoinHandle<()>) -> bool) {
-        let (over, others) = self.runs.drain(..).partition(|run| is_over(&run.thread));
-        self.runs = others;
-        let over: Vec<Run> = over;
-        for run in over {
-            let _ = run.thread.join();
-            self.held_of_runs.append(&mut run.terms.given());
-            self.quota.end_run(run.owner);
-            self.quota.disconnect(run.owner);
-        }
-    }
-
-    fn end(&mut self, connection: Connection) {
-        self.release(connection.owner, connection.stage);
-        self.quota.disconnect(connection.owner);
-    }
-
-    /// Releases what a client had. Its slots count as its share until no process holds them.
-    fn release(&mut self, owner: u32, stage: Stage) {
-        if let Stage::Client {
-            kind,
-            client,
-            map,
-            slots_id,
-            slots,
-            memory,
-        } = stage
-        {
-            let session = self.sessions.iter_mut().find(|shared| shared.kind == kind);
-            if let Some(session) = session {
-                session.leave(client);
-            }
-            mark_gone(&map, slots);
-            self.held.push(Held {
-                owner,
-                map: slots_id,
-                slots,
-                _memory: memory,
-            });
-        }
-    }
-
-    fn tick(&mut self) -> Result<()> {
-        for session in &mut self.sessions {
-            session.tick()?;
-        }
-        self.unload(UNUSED, USUAL_UNUSED);
-        self.take_back();
-        self.end_runs(JoinHandle::is_finished);
-        let now = Instant::now();
-        self.quota.forget_idle(now);
-        self.budget.forget_idle(now);
-        self.log.settle(now);
-        self.owners.refresh();
-        let is_late = |connection: &Connection| {
-            !matches!(connection.stage, Stage::Client { .. } | Stage::Waits(_))
-                && now.saturating_duration_since(connection.since) > PATIENCE
-        };
-        let late: Vec<u64> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| is_late(connection))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in late {
-            if let Some(connection) = self.connections.remove(&number) {
-                self.end(connection);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes slots available again that no process holds any more.
-    fn take_back(&mut self) {
-        let quota = &mut self.quota;
-        self.held.retain(|held| {
-            let is_held = !objects::map_is_gone(held.map);
-            if !is_held {
-                quota.give_back(held.owner, held.slots);
-            }
-            is_held
-        });
-        self.held_of_runs
-            .retain(|given| !objects::map_is_gone(given.map));
-    }
-
     /// Numbers of the broker's objects, for monitoring the broker.
     pub fn counts(&self) -> HashMap<&'static str, usize> {
         let attached = self.sessions.iter().filter(|shared| shared.is_attached());
@@ -652,13 +352,5 @@ impl Drop for Broker {
             let _ = socket::shutdown(run.socket.as_raw_fd(), socket::Shutdown::Both);
         }
         self.end_runs(|_| true);
-    }
-}
-
-fn said(sent: io::Result<()>, stage: Stage) -> Next {
-    if sent.is_ok() {
-        Next::Stay(stage)
-    } else {
-        Next::Over
     }
 }

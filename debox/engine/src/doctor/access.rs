@@ -49,8 +49,8 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
         if is_brokered {
             return Finding::limits(need, found)
                 .cost(
-                    "the broker's probes do the work: the call tree (--trace), --trigger, `debox record` and \
-                     `debox guard` are not to be had",
+                    "the broker's probes do the work: the user's own processes only, without the call tree (--trace), \
+                     samples, and the program's own times (record --user-level)",
                 )
                 .remedy(remedy);
         }

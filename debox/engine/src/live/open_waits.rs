@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use anyhow::Result;
 
 use super::rows::{circumstances, Circumstances, LiveWait};
+use super::source::Source;
 use super::thread_id::{id_of, ThreadId};
 use crate::recorder::texts::Texts;
-use crate::session::{frames_in_flight, Session};
+use crate::session::frames_in_flight;
 use crate::sleep_place::SleepPlace;
 use crate::tables::{self, types};
 
@@ -71,7 +72,7 @@ impl OpenWaits {
     /// The waits that last, with their time between these two.
     pub fn look(
         &mut self,
-        session: &mut Session,
+        source: &mut Source,
         texts: &mut Texts,
         living: &[types::thread],
         (from_ns, to_ns): (u64, u64),
@@ -89,7 +90,7 @@ impl OpenWaits {
         };
         // Walking all tasks is dear; most have slept since the last look.
         let stacks = match asleep.iter().any(|thread| is_new(&thread)) {
-            true => session.tasks_in_flight()?,
+            true => source.tasks()?,
             false => HashMap::new(),
         };
         let mut waits = Vec::new();
@@ -103,7 +104,7 @@ impl OpenWaits {
             self.note_over(id, over);
             let mut open = match known {
                 Some(open) => open,
-                None => open_wait(session, texts, thread, stacks.get(&thread.index))?,
+                None => open_wait(source, texts, thread, stacks.get(&thread.index))?,
             };
             // If it was too short to be shown at the last look, what came before that comes now.
             let shown_ns = match open.shown_ns {
@@ -150,15 +151,15 @@ fn began(thread: &types::thread) -> u64 {
 }
 
 fn open_wait(
-    session: &Session,
+    source: &Source,
     texts: &mut Texts,
     thread: &types::thread,
     task: Option<&types::in_flight>,
 ) -> Result<Open> {
-    let wait = session.known_wait(thread)?;
+    let (wait, lookups) = (source.known_wait(thread)?, source.lookups());
     let frames = task.map(frames_in_flight).unwrap_or_default();
     let args = task.map(|task| task.args);
-    let named = texts.open_place(session, (thread.call, thread.lock_flags), args, &frames);
+    let named = texts.open_place(lookups, (thread.call, thread.lock_flags), args, &frames);
     let place = SleepPlace {
         stack: 0,
         call: thread.call,
@@ -170,7 +171,7 @@ fn open_wait(
         is_ownable: wait.ownable != 0,
         call: thread.call,
         first_arg: args.map(|args| args[0]),
-        about: circumstances(texts, session, (place, named), wait.resource, &wait.owner),
+        about: circumstances(texts, lookups, (place, named), wait.resource, &wait.owner),
     })
 }
 

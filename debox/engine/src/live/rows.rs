@@ -3,8 +3,7 @@
 
 use crate::history::Text;
 use crate::predicate::{CpuOwner, Fields, Number, Site};
-use crate::recorder::texts::{Named, Texts};
-use crate::session::Session;
+use crate::recorder::texts::{Lookups, Named, Texts};
 use crate::sleep_place::SleepPlace;
 use crate::tables::{self, types};
 
@@ -71,7 +70,7 @@ pub(super) struct Circumstances {
 
 pub(super) fn circumstances(
     texts: &mut Texts,
-    session: &Session,
+    session: &dyn Lookups,
     (place, named): (SleepPlace, Named),
     resource: types::resource,
     owner: &types::owner,
@@ -101,7 +100,7 @@ pub(super) fn circumstances(
 /// Waits that have ended.
 pub(super) fn wait(
     texts: &mut Texts,
-    session: &Session,
+    session: &dyn Lookups,
     key: &types::live_key,
     row: &types::live_row,
 ) -> LiveWait {

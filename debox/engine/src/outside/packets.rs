@@ -7,8 +7,11 @@ use nix::poll::PollTimeout;
 use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
 
 use crate::broker::protocol::{self, Admission, Reply, Request, REPLY_MAX, REQUEST_MAX};
+use crate::broker::record_data::RecordPart;
 use crate::broker::{channel, reconnect};
 use crate::inband;
+use crate::tables::types;
+use crate::trigger::{Fired, Trigger};
 
 /// Receives a packet that a client sends to the broker, with so many descriptors.
 pub fn request(packet: &[u8], descriptors: usize) {
@@ -20,7 +23,20 @@ pub fn request(packet: &[u8], descriptors: usize) {
         // A decoded request must stay the same when encoded and decoded again.
         let again = protocol::encode(&request);
         assert!(again.len() <= REQUEST_MAX);
-        assert_eq!(protocol::decode::<Request>(&again), Some(request));
+        assert_eq!(protocol::decode::<Request>(&again).as_ref(), Some(&request));
+        if let Request::Run { wish, .. } = &request {
+            wish.triggers.iter().for_each(|text| trigger(text));
+        }
+    }
+}
+
+/// Reads a trigger that a client asks for.
+fn trigger(text: &str) {
+    if let Ok(trigger) = text.parse::<Trigger>() {
+        // Whether it can be compiled is another question.
+        let _ = trigger.predicate.compile();
+        let again = trigger.to_string().parse::<Trigger>();
+        assert_eq!(again.ok().as_ref(), Some(&trigger));
     }
 }
 
@@ -29,7 +45,25 @@ pub fn reply(packet: &[u8], descriptors: usize) {
     let got = passed(packet, descriptors, REPLY_MAX);
     let reply = got.and_then(|bytes| protocol::decode::<Reply>(&bytes));
     if let Some(reply) = reply {
-        assert_eq!(protocol::decode(&protocol::encode(&reply)), Some(reply));
+        let again = protocol::decode(&protocol::encode(&reply));
+        assert_eq!(again.as_ref(), Some(&reply));
+        match &reply {
+            Reply::Records { parts, .. } => {
+                for part in parts {
+                    assert_eq!(
+                        RecordPart::of(&part.kept()).map(|part| part.kept().tid()),
+                        Some(part.kept().tid())
+                    );
+                }
+            }
+            Reply::Events { fired, .. } => {
+                for call in fired {
+                    let fired = Fired::new(&types::trigger_fired::from(call));
+                    assert_eq!(fired.call, types::trigger_fired::from(call).call);
+                }
+            }
+            _ => {}
+        }
     }
 }
 

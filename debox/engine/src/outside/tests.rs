@@ -82,6 +82,7 @@ proptest! {
     #[test]
     fn any_report_over_the_wire_is_taken_or_left(bytes in any_bytes(2_000)) {
         broker_report(&bytes);
+        broker_look(&bytes);
     }
 
     #[test]

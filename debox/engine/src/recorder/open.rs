@@ -6,78 +6,30 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::Recorder;
-use crate::collect::Snapshot;
 use crate::history::{Budget, Call, Sleep, Text};
-use crate::options::Tap;
+use crate::kept::InFlight;
 use crate::session::frames_in_flight;
-use crate::stacks::of_task;
 use crate::tables::{self, total, types, CALL_IA32};
 use crate::waited::of_thread;
-
-/// The most threads whose place in the program is looked up.
-const MAX_STACKS: usize = 1024;
 
 /// The waker of a sleep that has not ended.
 const NOT_ENDED: &str = "none";
 
-/// The tasks' calls shortly before the stop.
-pub(super) struct Tasks {
-    tasks: HashMap<u32, types::in_flight>,
-    /// Names of their user stacks.
-    user_stacks: HashMap<u32, u64>,
-}
-
-impl Tasks {
-    /// By index in `threads`.
-    pub fn kernel_stacks(&self) -> HashMap<u32, Vec<u64>> {
-        let tasks = self.tasks.iter();
-        tasks
-            .map(|(at, task)| (*at, frames_in_flight(task)))
-            .collect()
-    }
-}
-
 impl Recorder {
-    /// To be called before the stop, while the probes still know the tasks.
-    pub(super) fn tasks_in_flight(&mut self) -> Result<Tasks> {
-        self.session.look_before_stop()?;
-        let tasks = self.session.tasks_in_flight()?;
-        let events = self.session.events();
-        let mut user_stacks = HashMap::new();
-        let in_calls = tasks.iter().filter(|(_, task)| task.ordinal > 0);
-        for (at, task) in in_calls.take(MAX_STACKS) {
-            // The probes' names are hashes; none of these is likely to be one.
-            let name = u64::MAX - u64::from(*at);
-            let mut processes = events.processes.borrow_mut();
-            let Some(ask) = of_task(task, name, &mut processes) else {
-                continue;
-            };
-            events.stacks.borrow_mut().take(&ask, &mut processes);
-            user_stacks.insert(*at, name);
-        }
-        drop(events);
-        Ok(Tasks { tasks, user_stacks })
-    }
-
     pub(super) fn keep_in_flight(
         &mut self,
-        tasks: &Tasks,
-        stopped_ns: u64,
+        in_flight: &InFlight,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<()> {
-        let detail = self.session.detail();
-        let mut open = Snapshot::empty(Tap::Kernel, detail, stopped_ns);
-        self.session.add_living(&mut open, &HashMap::new())?;
         let mut calls = Vec::new();
-        for (at, _) in &open.open_calls {
-            let thread = &open.threads[*at];
+        for thread in &in_flight.threads {
             // The call seen before the stop may have ended, and another one may have begun.
             let is_same = |task: &&types::in_flight| {
                 task.call == thread.call && task.ordinal == thread.calls + 1
             };
-            let task = tasks.tasks.get(&thread.index).filter(is_same);
-            let user_stack = task.and_then(|_| tasks.user_stacks.get(&thread.index));
-            calls.push(self.open_call(thread, task, user_stack.copied(), stopped_ns)?);
+            let task = in_flight.tasks.get(&thread.index).filter(is_same);
+            let user_stack = task.and_then(|_| in_flight.user_stacks.get(&thread.index));
+            calls.push(self.open_call(thread, task, user_stack.copied(), in_flight));
         }
         name_doings(&mut calls);
         calls.into_iter().try_for_each(keep)
@@ -88,8 +40,8 @@ impl Recorder {
         thread: &types::thread,
         task: Option<&types::in_flight>,
         user_stack: Option<u64>,
-        stopped_ns: u64,
-    ) -> Result<Call> {
+        in_flight: &InFlight,
+    ) -> Call {
         let ordinal = thread.calls + 1;
         let kept = self.open.remove(&thread.tid).unwrap_or_default();
         let own =
@@ -100,17 +52,17 @@ impl Recorder {
             .filter(own)
             .map(|sleep| self.sleep(sleep))
             .collect();
-        sleeps.extend(self.open_sleep(thread, task, stopped_ns)?);
+        sleeps.extend(self.open_sleep(thread, task, in_flight));
         let (caller, stack) = self
             .texts
-            .user_stack(&self.session, user_stack.unwrap_or(0));
-        let detail = self.session.detail();
+            .user_stack(self.source.lookups(), user_stack.unwrap_or(0));
+        let detail = self.source.options().detail;
         // The open part was closed at the stop.
         let parts = thread.parts;
         // The probes report who had the CPU only when the call ends.
         let waited_ns = parts[tables::PART_RUNQUEUE].saturating_add(parts[tables::PART_PREEMPTED]);
         let cpu_wait = self.cpu_wait(waited_ns, None);
-        Ok(Call {
+        Call {
             pid: thread.tgid,
             tid: thread.tid,
             comm: self.texts.comm(&thread.comm),
@@ -143,7 +95,7 @@ impl Recorder {
             user: None,
             sleeps,
             sleeps_left_out: kept.left_out,
-        })
+        }
     }
 
     /// The sleep that has not ended.
@@ -151,12 +103,15 @@ impl Recorder {
         &mut self,
         thread: &types::thread,
         task: Option<&types::in_flight>,
-        stopped_ns: u64,
-    ) -> Result<Option<Sleep>> {
+        in_flight: &InFlight,
+    ) -> Option<Sleep> {
         if thread.mode != tables::MODE_BLOCKED {
-            return Ok(None);
+            return None;
         }
-        let wait = self.session.known_wait(thread)?;
+        let wait = in_flight.waits.get(&thread.index);
+        let wait = wait.copied().unwrap_or_default();
+        // The broker sends it with the wait.
+        let lock_flags = thread.lock_flags | wait.lock_flags;
         let begin_ns = match thread.has_parts {
             0 => thread.begin_ns,
             _ => thread.stamp_ns,
@@ -165,10 +120,10 @@ impl Recorder {
             kind: tables::KEPT_SLEEP,
             tid: thread.tid,
             call: thread.call,
-            lock_flags: thread.lock_flags,
+            lock_flags,
             ordinal: thread.calls + 1,
             begin_ns,
-            blocked_ns: stopped_ns.saturating_sub(begin_ns),
+            blocked_ns: in_flight.stopped_ns.saturating_sub(begin_ns),
             resource: wait.resource,
             owner: wait.owner,
             ownable: wait.ownable,
@@ -176,15 +131,17 @@ impl Recorder {
         };
         let frames = task.map(frames_in_flight).unwrap_or_default();
         let args = task.map(|task| task.args);
-        let at = (thread.call, thread.lock_flags);
+        let at = (thread.call, lock_flags);
         let sleep = self.sleep(&kept);
-        let waited = of_thread(self.session.waited(), thread, Some(&wait.resource));
+        let waited = of_thread(self.source.waited(), thread, Some(&wait.resource));
         let (resource_kind, resource) = match waited.cloned() {
             Some(waited) => self.texts.of_resource(&waited),
             None => (sleep.resource_kind.clone(), sleep.resource.clone()),
         };
-        let place = self.texts.open_place(&self.session, at, args, &frames);
-        Ok(Some(Sleep {
+        let place = self
+            .texts
+            .open_place(self.source.lookups(), at, args, &frames);
+        Some(Sleep {
             label: place.label,
             class: place.class,
             site: place.site,
@@ -193,7 +150,7 @@ impl Recorder {
             resource_kind,
             resource,
             ..sleep
-        }))
+        })
     }
 }
 

@@ -1,16 +1,18 @@
 //! Texts for the numbers in the records, each looked up once.
 
+use std::cell::Ref;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
 
+use crate::broker::RemoteSession;
 use crate::calls;
 use crate::collect::{certainty, doing, waker_kind};
 use crate::explain::{Explained, Explainer};
 use crate::frame::fold;
 use crate::history::Text;
 use crate::options::Detail;
-use crate::session::Session;
+use crate::session::{Events, Session};
 use crate::sleep_place::SleepPlace;
 use crate::stack_table::StackTable;
 use crate::symbols::Symbols;
@@ -34,6 +36,53 @@ type Resource = (Option<Text>, Option<Text>);
 /// A resource as the probes identify it: the place where it was waited for, and the resource.
 type ResourceId = (SleepPlace, (u32, u32, u32, u32, u64));
 
+/// What texts are made of.
+pub(crate) trait Lookups {
+    /// What has been received from the probes.
+    fn events(&self) -> Ref<'_, Events>;
+    /// The kernel stack of that name.
+    fn kernel_stack(&self, name: u64) -> Option<types::kernel_stack>;
+    fn resource_row(&self, key: &types::resource_key) -> Option<types::resource_row>;
+    /// The symbols that know the places of these stacks.
+    fn symbols(&self) -> Rc<Symbols>;
+}
+
+impl Lookups for Session {
+    fn events(&self) -> Ref<'_, Events> {
+        Session::events(self)
+    }
+
+    fn kernel_stack(&self, name: u64) -> Option<types::kernel_stack> {
+        Session::kernel_stack(self, name).ok()?
+    }
+
+    fn resource_row(&self, key: &types::resource_key) -> Option<types::resource_row> {
+        Session::resource_row(self, key)
+    }
+
+    fn symbols(&self) -> Rc<Symbols> {
+        Rc::default()
+    }
+}
+
+impl Lookups for RemoteSession {
+    fn events(&self) -> Ref<'_, Events> {
+        RemoteSession::events(self)
+    }
+
+    fn kernel_stack(&self, name: u64) -> Option<types::kernel_stack> {
+        RemoteSession::kernel_stack(self, name)
+    }
+
+    fn resource_row(&self, key: &types::resource_key) -> Option<types::resource_row> {
+        RemoteSession::resource_row(self, key)
+    }
+
+    fn symbols(&self) -> Rc<Symbols> {
+        RemoteSession::symbols(self)
+    }
+}
+
 pub(crate) struct Texts {
     /// The stacks that were looked up.
     looked_up: StackTable,
@@ -47,10 +96,15 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
+    #[cfg(test)]
     pub fn new(detail: Detail) -> Texts {
+        Texts::with_symbols(detail, Rc::default())
+    }
+
+    pub fn with_symbols(detail: Detail, symbols: Rc<Symbols>) -> Texts {
         Texts {
             looked_up: StackTable::new(detail.callsites),
-            symbols: Rc::default(),
+            symbols,
             texts: HashMap::new(),
             comms: HashMap::new(),
             calls: HashMap::new(),
@@ -101,7 +155,7 @@ impl Texts {
     }
 
     /// What the owner was doing; if it was asleep, the label of its sleep.
-    pub fn doing(&mut self, session: &Session, owner: &types::owner) -> Option<Text> {
+    pub fn doing(&mut self, session: &dyn Lookups, owner: &types::owner) -> Option<Text> {
         if owner.certainty == 0 {
             return None;
         }
@@ -114,7 +168,7 @@ impl Texts {
         text.map(|text| self.text(&text))
     }
 
-    fn explainer<'a>(&'a self, events: &'a crate::session::Events) -> Explainer<'a> {
+    fn explainer<'a>(&'a self, events: &'a Events) -> Explainer<'a> {
         Explainer::with_symbols(
             &self.looked_up,
             &events.processes,
@@ -123,7 +177,7 @@ impl Texts {
         )
     }
 
-    pub fn place(&mut self, session: &Session, place: SleepPlace) -> Named {
+    pub fn place(&mut self, session: &dyn Lookups, place: SleepPlace) -> Named {
         if let Some(known) = self.places.get(&place) {
             return known.clone();
         }
@@ -140,7 +194,7 @@ impl Texts {
     /// The place where a call that has not returned sleeps. `frames` are innermost first.
     pub fn open_place(
         &mut self,
-        session: &Session,
+        session: &dyn Lookups,
         (call, lock_flags): (u32, u32),
         args: Option<[u64; 3]>,
         frames: &[u64],
@@ -163,7 +217,7 @@ impl Texts {
         }
     }
 
-    fn fetch_kernel_stack(&mut self, session: &Session, name: u64) {
+    fn fetch_kernel_stack(&mut self, session: &dyn Lookups, name: u64) {
         if name == 0 || self.looked_up.kernel.contains_key(&name) {
             return;
         }
@@ -171,14 +225,14 @@ impl Texts {
             self.looked_up.kernel.clear();
             self.looked_up.args.clear();
         }
-        let Ok(Some(stack)) = session.kernel_stack(name) else {
+        let Some(stack) = session.kernel_stack(name) else {
             return;
         };
         self.looked_up.add_kernel(name, &stack);
     }
 
     /// The caller, and the whole stack.
-    pub fn user_stack(&mut self, session: &Session, name: u64) -> (Option<Text>, Option<Text>) {
+    pub fn user_stack(&mut self, session: &dyn Lookups, name: u64) -> (Option<Text>, Option<Text>) {
         if name == 0 {
             return (None, None);
         }
@@ -199,7 +253,7 @@ impl Texts {
         (caller, whole)
     }
 
-    pub fn resource(&mut self, session: &Session, sleep: &types::kept_sleep) -> Resource {
+    pub fn resource(&mut self, session: &dyn Lookups, sleep: &types::kept_sleep) -> Resource {
         let resource = &sleep.resource;
         if resource.kind == tables::RESOURCE_NONE {
             return (None, None);

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use anyhow::{bail, Result};
-use nix::unistd::User;
+use nix::unistd::{Uid, User};
 
 use super::groups::{by_path, hierarchies, Group};
 use super::process::{all, Candidate};
 use super::spared::is_spared;
 use super::{containers, Target};
+use crate::kernel;
 
 /// Names of processes are no longer than this, in bytes.
 const COMM_LENGTH: usize = 15;
@@ -44,7 +45,9 @@ pub(super) fn rules(target: &Target) -> Result<Vec<Rule>> {
         Target::Cgroup(path) => vec![Rule::Group(by_path(path, &hierarchies()?)?)],
         Target::Unit(name) => of_unit(name)?,
         Target::Container(name) => of_container(name)?,
-        Target::All => vec![Rule::Any],
+        Target::All if kernel::may_load_probes() => vec![Rule::Any],
+        // A broker shows no others.
+        Target::All => vec![Rule::User(Uid::effective().as_raw())],
     })
 }
 

@@ -1,18 +1,19 @@
-//! The engine's side of triggers: tells the probes which tests hold at places of sleep, decides
-//! late the calls that they could not decide, and keeps the calls that fired for the report.
+//! The engine's side of triggers: tells the probes which tests hold at places of sleep, and decides late the calls
+//! that they could not decide.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::fired::Fired;
+use super::listed::{Counts, Listed};
 use super::Trigger;
 use crate::decision::{decide, tests_that_hold, Decision};
 use crate::explain::{in_words, Explained, Explainer};
 use crate::options::Detail;
-use crate::predicate::{Number, Program, Site};
+use crate::predicate::{Program, Site};
 use crate::report;
 use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
 use crate::sleep_place::SleepPlace;
@@ -20,12 +21,11 @@ use crate::stack_table::frames_of;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
-/// The most calls of one trigger that are kept for the report.
-const KEPT_MAX: usize = 100;
 /// The most places of sleep whose names are kept.
 const SITES_MAX: usize = 65536;
 
-type Hook = Box<dyn FnMut(&Fired)>;
+/// The most calls that wait for another process.
+const WAITING_MAX: usize = 4096;
 
 /// The triggers of a session.
 pub(crate) struct Engine {
@@ -33,13 +33,20 @@ pub(crate) struct Engine {
     symbols: Symbols,
     /// Label and class.
     names: HashMap<SleepPlace, (String, String)>,
-    hook: Option<Hook>,
+    taker: Taker,
+}
+
+/// Who takes the calls for which triggers fire.
+enum Taker {
+    /// This process.
+    Own(Listed),
+    /// Another one, which fetches them and sends the signals of those that were decided late.
+    Other(VecDeque<types::trigger_fired>),
 }
 
 struct Armed {
     trigger: Trigger,
     program: Program,
-    kept: Vec<Fired>,
     late: u64,
     /// Suppressed by the limit after they were decided late.
     late_suppressed: u64,
@@ -84,11 +91,13 @@ pub(crate) fn configure(
 
 impl Engine {
     /// Writes the programs to the probes' map. `None` without triggers, and if the session is not
-    /// polled (`is_polled`): then the threads decide themselves what the probes cannot.
+    /// polled (`is_polled`): then the threads decide themselves what the probes cannot. `is_fetched`: the calls
+    /// for which triggers fire are for another process.
     pub fn start(
         triggers: &[Trigger],
         maps: &DeboxMaps<'_>,
         is_polled: bool,
+        is_fetched: bool,
     ) -> Result<Option<Engine>> {
         let mut armed = Vec::new();
         for (index, trigger) in triggers.iter().enumerate() {
@@ -103,7 +112,6 @@ impl Engine {
             armed.push(Armed {
                 trigger: trigger.clone(),
                 program,
-                kept: Vec::new(),
                 late: 0,
                 late_suppressed: 0,
                 unsent: 0,
@@ -125,13 +133,27 @@ impl Engine {
             triggers: armed,
             symbols,
             names: HashMap::new(),
-            hook: None,
+            taker: match is_fetched {
+                true => Taker::Other(VecDeque::new()),
+                false => Taker::Own(Listed::new(triggers)),
+            },
         }))
     }
 
-    /// Sets the function to call for each call for which a trigger fires.
-    pub fn set_hook(&mut self, hook: Hook) {
-        self.hook = Some(hook);
+    /// What was listed for the report; `None` if another process takes it.
+    pub fn listed_mut(&mut self) -> Option<&mut Listed> {
+        match &mut self.taker {
+            Taker::Own(listed) => Some(listed),
+            Taker::Other(_) => None,
+        }
+    }
+
+    /// Calls that another process is to take, the oldest first.
+    pub fn waiting_mut(&mut self) -> Option<&mut VecDeque<types::trigger_fired>> {
+        match &mut self.taker {
+            Taker::Own(_) => None,
+            Taker::Other(waiting) => Some(waiting),
+        }
     }
 
     /// Answers a question of the probes, so that they decide such calls themselves from then on.
@@ -166,25 +188,25 @@ impl Engine {
         if index >= self.triggers.len() {
             return;
         }
-        let mut fired = Fired::new(event);
-        if event.undecided != 0 && !self.decide(&mut fired, event, maps) {
+        let fired = Fired::new(event);
+        if fired.is_late && !self.decide(&fired, event, maps) {
             return;
         }
-        if let Some(hook) = &mut self.hook {
-            hook(&fired);
-        }
-        let armed = &mut self.triggers[index];
-        if armed.kept.len() < KEPT_MAX {
-            armed.kept.push(fired);
-        } else {
-            armed.unlisted += 1;
+        match &mut self.taker {
+            Taker::Own(listed) => listed.take(fired),
+            Taker::Other(waiting) if waiting.len() < WAITING_MAX => waiting.push_back(*event),
+            Taker::Other(_) => {
+                let armed = &mut self.triggers[index];
+                armed.unlisted += 1;
+                armed.unsent += u64::from(fired.is_late && armed.trigger.signal.is_some());
+            }
         }
     }
 
-    /// Decides whether the predicate holds, now that the sites have names, and takes the actions.
+    /// Decides whether the trigger fires, now that the sites have names.
     fn decide(
         &mut self,
-        fired: &mut Fired,
+        fired: &Fired,
         event: &types::trigger_fired,
         maps: &DeboxMaps<'_>,
     ) -> bool {
@@ -210,24 +232,15 @@ impl Engine {
         } = &armed.trigger;
         let call = fired.as_ended(&sites);
         match decide(predicate, *limit, Some(&armed.window), &call, fired.at_ns) {
-            Decision::Fires => armed.late += 1,
-            Decision::DoesNotHold => return false,
-            Decision::Suppressed => {
-                armed.late_suppressed += 1;
-                return false;
+            Decision::Fires => {
+                armed.late += 1;
+                return true;
             }
-            Decision::Undecided => {
-                armed.undecided += 1;
-                return false;
-            }
+            Decision::DoesNotHold => {}
+            Decision::Suppressed => armed.late_suppressed += 1,
+            Decision::Undecided => armed.undecided += 1,
         }
-        if let Some(signal) = armed.trigger.signal {
-            if let Err(error) = send(fired.pid, fired.tid, signal) {
-                armed.unsent += 1;
-                fired.signal_failed = Some(error);
-            }
-        }
-        true
+        false
     }
 
     /// Label and class of a place of sleep.
@@ -250,15 +263,9 @@ impl Engine {
         Some((label, class))
     }
 
-    /// The part of the report that is about triggers.
-    pub fn report(
-        &self,
-        maps: &DeboxMaps<'_>,
-        explainer: &Explainer,
-        started_ns: u64,
-        detail: Detail,
-    ) -> Result<Vec<report::Trigger>> {
-        let mut triggers = Vec::new();
+    /// How often each trigger fired so far.
+    pub fn counts(&self, maps: &DeboxMaps<'_>) -> Result<Vec<Counts>> {
+        let mut all = Vec::new();
         for (index, armed) in self.triggers.iter().enumerate() {
             let counts = maps
                 .trigger_counts
@@ -268,88 +275,35 @@ impl Engine {
                 .as_deref()
                 .and_then(tables::read_value)
                 .context("a trigger has no counts")?;
-            let calls = armed.kept.iter();
-            let calls = calls.map(|fired| call_of(fired, explainer, started_ns, detail));
-            triggers.push(report::Trigger {
-                predicate: armed.trigger.predicate.to_string(),
-                signal: armed.trigger.signal_name(),
-                limit_per_second: armed.trigger.limit.map(u64::from),
+            all.push(Counts {
                 fired: counts.fired + armed.late,
                 late: armed.late,
                 suppressed: counts.suppressed + armed.late_suppressed,
                 undecided: counts.undecided_lost + armed.undecided,
-                signals_failed: counts.unsent + armed.unsent,
+                unsent: counts.unsent + armed.unsent,
                 unlisted: counts.unlisted + armed.unlisted,
-                calls: calls.collect(),
             });
         }
-        Ok(triggers)
+        Ok(all)
+    }
+
+    /// The part of the report that is about triggers.
+    pub fn report(
+        &self,
+        maps: &DeboxMaps<'_>,
+        explainer: &Explainer,
+        started_ns: u64,
+        detail: Detail,
+    ) -> Result<Vec<report::Trigger>> {
+        let counts = self.counts(maps)?;
+        Ok(match &self.taker {
+            Taker::Own(listed) => listed.report(&counts, explainer, started_ns, detail),
+            Taker::Other(_) => Vec::new(),
+        })
     }
 }
 
 fn site_of(name: &Option<(String, String)>) -> Option<Site<'_>> {
     let (label, class) = name.as_ref()?;
     Some(Site { label, class })
-}
-
-fn call_of(
-    fired: &Fired,
-    explainer: &Explainer,
-    started_ns: u64,
-    detail: Detail,
-) -> report::TriggerCall {
-    let value = |field: Number| fired.value(field);
-    let slept = value(Number::Sleeps) > 0;
-    let sleep = slept.then(|| {
-        explainer.sleep(SleepPlace {
-            stack: fired.kernel_stack,
-            call: fired.call,
-            lock_flags: fired.lock_flags,
-        })
-    });
-    let user = explainer.user_stack(fired.user_stack);
-    let (label, class, frames) = match sleep {
-        Some(sleep) => (Some(sleep.label), Some(sleep.class), sleep.frames),
-        None => (None, None, Vec::new()),
-    };
-    report::TriggerCall {
-        at_ns: fired.at_ns.saturating_sub(started_ns),
-        pid: fired.pid,
-        tid: fired.tid,
-        comm: fired.comm.clone(),
-        syscall: crate::calls::name(fired.call),
-        ret: fired.ret(),
-        args: [Number::Arg0, Number::Arg1, Number::Arg2]
-            .map(value)
-            .to_vec(),
-        wall_ns: value(Number::Wall),
-        cpu_ns: value(Number::Cpu),
-        blocked_ns: value(Number::Blocked),
-        runqueue_ns: value(Number::Runqueue),
-        preempted_ns: value(Number::Preempted),
-        throttled_ns: detail.cpu.then_some(value(Number::Throttled)),
-        cpu_owner: fired.cpu_owner.clone(),
-        irq_ns: detail.irq.then_some(value(Number::Irq)),
-        spin_ns: detail.sleeps.then_some(value(Number::Spin)),
-        sleeps: value(Number::Sleeps),
-        longest_ns: value(Number::Longest),
-        faults_minor: value(Number::FaultsMinor),
-        faults_major: Some(value(Number::FaultsMajor)),
-        label,
-        class,
-        kernel_frames: frames,
-        caller: user.caller,
-        frames: user.frames,
-        late: fired.is_late,
-        signal_failed: fired.signal_failed.is_some(),
-    }
-}
-
-/// Sends a signal to this thread, if it still exists.
-fn send(pid: u32, tid: u32, signal: i32) -> Result<(), i32> {
-    // SAFETY: tgkill takes numbers only.
-    match unsafe { libc::syscall(libc::SYS_tgkill, pid as i32, tid as i32, signal) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
-    }
 }

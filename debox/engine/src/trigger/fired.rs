@@ -31,7 +31,7 @@ pub struct Fired {
 }
 
 impl Fired {
-    pub(super) fn new(event: &types::trigger_fired) -> Fired {
+    pub(crate) fn new(event: &types::trigger_fired) -> Fired {
         let value = |field: Number| event.values[field as usize];
         Fired {
             trigger: event.trigger as usize,

@@ -266,8 +266,9 @@ fn what_is_not_to_be_had_is_refused_in_a_sentence() {
         assert_eq!(finished.says(words).stdout, "");
     };
     refused(&["--trace"], &["--trace", "broker", "sudo"]);
-    let trigger = ["--trigger", "wall > 1ms"];
-    refused(&trigger, &["--trigger", "broker", "sudo"]);
+    let long = ["wall > 1111111ns"; 14].join(" && ");
+    let long = ["--trigger", &long].repeat(4);
+    refused(&long, &["triggers are too long for the broker"]);
 
     // A second one at the same time is too much for one user, and not for another.
     let debox = place.path().join("debox");

@@ -3,6 +3,8 @@
  * What a client without privilege may say to the broker's socket beyond what debox says.
  *
  * broker_client slow SOCKET         asks and never reads, until the broker has had enough
+ * broker_client idle SOCKET PROGRAM N...  keeps the records of a program and fetches none, until it
+ *                                     has ended
  * broker_client nonsense SOCKET     everything that is no request, in a session of its own
  * broker_client others SOCKET PID...  asks for processes that are not its children, and for others'
  *                                     runs
@@ -23,11 +25,45 @@
 #include <sys/un.h>
 #include "known.h"
 
-enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT, SHAPE };
-enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
+enum request {
+	HELLO,
+	ENABLE,
+	FRAMES,
+	RUN,
+	ENROL,
+	EVENTS,
+	WRAPPER,
+	ALIVE,
+	REPORT,
+	SHAPE,
+	RECORDS,
+	PLACE,
+	RESOURCE,
+	STOP,
+	LOOK,
+	ASLEEP,
+};
+enum reply {
+	WELCOME,
+	ENABLED,
+	NAMED,
+	REFUSED,
+	RUNNING,
+	ENROLLED,
+	SEEN,
+	COUNTED,
+	REPORTED,
+	STACK,
+	NOT_ENROLLED,
+	RECORDED,
+	PLACED,
+	DESCRIBED,
+	STOPPED,
+};
 
-#define VERSION 8
-#define CHECKS_MAX 64 /* by which a user stack is known again */
+#define VERSION 9
+#define BUFFER (64 << 10) /* the fewest bytes of records that may wait */
+#define CHECKS_MAX 64	  /* by which a user stack is known again */
 
 struct packet {
 	unsigned char bytes[65536];
@@ -119,7 +155,22 @@ static uint64_t greet(int fd)
 	return take(&packet, &at);
 }
 
-static int ask_to_run(int fd, uint64_t nonce)
+static void add_text(struct packet *packet, const char *text)
+{
+	add(packet, strlen(text));
+	memcpy(packet->bytes + packet->size, text, strlen(text));
+	packet->size += strlen(text);
+}
+
+/* What a session is to do beyond a report. */
+struct wish {
+	uint32_t history;
+	const char *trigger;
+	int times; /* so often */
+	bool is_live;
+};
+
+static int ask_for(int fd, uint64_t nonce, struct wish wish)
 {
 	struct packet packet = {};
 
@@ -135,8 +186,18 @@ static int ask_to_run(int fd, uint64_t nonce)
 	add(&packet, 0);
 	add(&packet, 0); /* does not attach */
 	add(&packet, 0);
+	add(&packet, wish.history);
+	add(&packet, (uint64_t)wish.times);
+	for (int i = 0; i < wish.times; i++)
+		add_text(&packet, wish.trigger);
+	add(&packet, wish.is_live);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	return hear(fd, &packet);
+}
+
+static int ask_to_run(int fd, uint64_t nonce)
+{
+	return ask_for(fd, nonce, (struct wish){});
 }
 
 static int begin_run(void)
@@ -144,6 +205,14 @@ static int begin_run(void)
 	int fd = reach();
 
 	MUST(ask_to_run(fd, greet(fd)) == RUNNING);
+	return fd;
+}
+
+static int begin_session(struct wish wish)
+{
+	int fd = reach();
+
+	MUST(ask_for(fd, greet(fd), wish) == RUNNING);
 	return fd;
 }
 
@@ -232,7 +301,7 @@ static void talk_nonsense(void)
 	struct packet packet;
 	int fd, null = open("/dev/null", O_RDONLY);
 
-	for (int kind = 0; kind < 9; kind++) {
+	for (int kind = 0; kind < 14; kind++) {
 		int passed = -1;
 
 		fd = begin_run();
@@ -274,6 +343,31 @@ static void talk_nonsense(void)
 			add_shape(&packet, CHECKS_MAX);
 			packet.size--;
 			break;
+		case 9: /* records of a session that keeps none */
+			add(&packet, RECORDS);
+			break;
+		case 10: /* monitoring ends once */
+			add(&packet, STOP);
+			MUST(say(fd, &packet, -1, 0) == 0);
+			MUST(hear(fd, &packet) == STOPPED);
+			packet.size = 0;
+			add(&packet, STOP);
+			break;
+		case 11: /* and does not begin again */
+			add(&packet, STOP);
+			MUST(say(fd, &packet, -1, 0) == 0);
+			MUST(hear(fd, &packet) == STOPPED);
+			packet.size = 0;
+			add(&packet, ENROL);
+			add(&packet, 1);
+			passed = name_process(getpid());
+			break;
+		case 12: /* a look in a session that is for none */
+			add(&packet, LOOK);
+			break;
+		case 13: /* stacks without a look */
+			add(&packet, ASLEEP);
+			break;
 		}
 		MUST(say(fd, &packet, passed, 0) == 0);
 		must_end(fd);
@@ -292,6 +386,72 @@ static void talk_nonsense(void)
 	add_shape(&packet, CHECKS_MAX);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	MUST(count_alive(fd, 0) == 0);
+	/* Names that nothing has. */
+	packet.size = 0;
+	add(&packet, PLACE);
+	add(&packet, 4711);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) == PLACED);
+	MUST(packet.size == 3 && packet.bytes[1] == 0 && packet.bytes[2] == 0);
+	packet.size = 0;
+	add(&packet, RESOURCE);
+	for (int field = 0; field < 8; field++)
+		add(&packet, 4711);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) == DESCRIBED);
+	for (size_t at = 1; at < packet.size; at++)
+		MUST(packet.bytes[at] == 0);
+	close(fd);
+	/* Triggers that are none, and more than there may be. */
+	for (int i = 0; i < 3; i++) {
+		static const char *const wrong[] = {"wal > 1ms", "((((((((", "wall > 1ms"};
+
+		fd = reach();
+		struct wish wish = {.trigger = wrong[i], .times = i == 2 ? 9 : 1};
+
+		MUST(ask_for(fd, greet(fd), wish) == REFUSED);
+		must_end(fd);
+	}
+}
+
+/* Starts a program whose records are kept, and fetches none of them until it has ended. */
+static void be_idle(char **command)
+{
+	struct packet packet = {};
+	int fd = begin_session((struct wish){.history = BUFFER}), gate[2], status;
+	uint64_t parts, lost = 0;
+	size_t at;
+	pid_t child;
+
+	MUST(pipe(gate) == 0);
+	child = fork();
+	if (child == 0) {
+		char go;
+
+		MUST(read(gate[0], &go, 1) == 1);
+		execv(command[0], command);
+		_exit(127);
+	}
+	MUST(enrol(fd, child, false) == ENROLLED);
+	MUST(write(gate[1], "g", 1) == 1);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+	packet.size = 0;
+	add(&packet, STOP);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) == STOPPED);
+	uint64_t fetched = 0;
+	do {
+		packet.size = 0;
+		add(&packet, RECORDS);
+		MUST(say(fd, &packet, -1, 0) == 0);
+		MUST(hear(fd, &packet) == RECORDED);
+		at = 1;
+		parts = take(&packet, &at);
+		fetched += parts;
+	} while (parts > 0);
+	/* Nothing but the losses: calls, sleeps, and that there is no more. */
+	lost = take(&packet, &at);
+	printf("fetched %llu\nlost %llu\n", (unsigned long long)fetched, (unsigned long long)lost);
 	close(fd);
 }
 
@@ -372,6 +532,22 @@ static void ask_often(void)
 	MUST(got == size && size > 0);
 	MUST(hear(fd, &packet) == REFUSED);
 	must_end(fd);
+	/* Ten looks in a second are as many as there may be, and two at once are not. */
+	fd = begin_session((struct wish){.is_live = true});
+	for (int looks = 0; looks < 3; looks++) {
+		packet.size = 0;
+		add(&packet, LOOK);
+		MUST(say(fd, &packet, -1, 0) == 0);
+		if (looks == 2)
+			break;
+		at = 1;
+		MUST(hear(fd, &packet) == REPORTED);
+		for (size = take(&packet, &at), got = 0; got < size; got += packet.size)
+			MUST(hear(fd, &packet) >= 0);
+		if (looks == 0)
+			pass_ns(100 * MILLISECOND);
+	}
+	must_end(fd);
 }
 
 /* What a reply brought along, or -1. */
@@ -418,6 +594,9 @@ static void keep_slots(void)
 		add(&packet, 0);
 		add(&packet, 0); /* does not attach */
 		add(&packet, 0);
+		add(&packet, 0); /* no records */
+		add(&packet, 0); /* no triggers */
+		add(&packet, 0); /* no looks */
 		MUST(say(fd, &packet, -1, 0) == 0);
 		if (hear_descriptor(fd, &kind) >= 0) {
 			MUST(hear_descriptor(fd, &kind) >= 0);
@@ -484,6 +663,8 @@ int main(int argc, char **argv)
 	path = argv[2];
 	if (!strcmp(what, "slow"))
 		be_slow();
+	else if (!strcmp(what, "idle") && argc > 3)
+		be_idle(argv + 3);
 	else if (!strcmp(what, "nonsense"))
 		talk_nonsense();
 	else if (!strcmp(what, "others") && argc > 3)

@@ -12,7 +12,7 @@ While such a test runs, `debox guard` watches the threads of this process that w
 of their calls sleeps for longer than `max_blocked` (200us by default), the test fails with the call, its
 reason and the stack. Waits for events and the calls in `allow` are exempt.
 
-The guard needs root. The command is `debox`; the setting `debox_command` in pytest's configuration, or
+The guard needs root, or a broker (`sudo debox broker`). The command is `debox`; the setting `debox_command` in pytest's configuration, or
 the environment variable DEBOX, sets another command, such as `sudo -n debox`.
 """
 

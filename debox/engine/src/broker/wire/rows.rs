@@ -94,7 +94,7 @@ fields_of! {
 }
 
 impl Named {
-    fn of(mut resource: types::resource) -> Named {
+    pub fn of(mut resource: types::resource) -> Named {
         hide_address(&mut resource);
         Named::from(&resource)
     }
