@@ -72,6 +72,19 @@ impl Following {
             return Ok(());
         }
         let threads = self.members.threads();
+        let own_memory = debox::kernel::memory_of_own_tables();
+        let is_brokered = own_memory == 0;
+        let max_threads = match is_brokered {
+            true => max_threads.min(debox::broker::THREADS),
+            false => max_threads,
+        };
+        if is_brokered && threads > u64::from(max_threads) {
+            bail!(
+                "there are {} threads, and a session of the broker has room for {}: name fewer processes",
+                units::count(threads),
+                units::count(u64::from(max_threads))
+            );
+        }
         if threads > u64::from(max_threads) {
             bail!(
                 "the machine has {} threads, and there is room for {}: raise --max-threads (1 kB of memory each)",
@@ -87,9 +100,9 @@ impl Following {
                 units::count(waits)
             )
         });
-        let memory = match debox::kernel::memory_of_own_tables() {
-            0 => String::new(), // a broker has them
-            bytes => format!(", in {} of kernel memory", units::bytes(bytes)),
+        let memory = match is_brokered {
+            true => String::new(),
+            false => format!(", in {} of kernel memory", units::bytes(own_memory)),
         };
         say!(
             "debox: --all monitors {} now, and at most {}{memory}. It adds about {} to each of their calls and {} to \

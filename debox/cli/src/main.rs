@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod table;
 mod tappable;
+mod task_name;
 mod top;
 
 use std::process::ExitCode;

@@ -49,6 +49,7 @@ pub use address::{socket_path, SOCKET, SUBORDINATES, VARIABLE};
 pub(crate) use client::{is_absent, is_silent};
 pub use quota::Limits;
 pub use remote::RemoteSession;
+pub use run::THREADS;
 pub use server::{Broker, Options};
 
 /// Checks whether a broker answers, without any further request. Returns its path.

@@ -10,6 +10,7 @@ use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 
 use super::watch::{self, Watch};
+use crate::task_name::task_name;
 use crate::units;
 
 pub const SCHEMA: &str = "debox.guard/1";
@@ -170,7 +171,7 @@ fn resource(sleep: &Sleep) -> Option<String> {
 
 fn waker(sleep: &Sleep) -> String {
     match (&sleep.waker_comm, sleep.waker_tid) {
-        (Some(comm), Some(tid)) => format!("{comm}/{tid}"),
+        (Some(comm), Some(tid)) => task_name(comm, tid),
         _ => match &*sleep.waker_kind {
             "hardirq" => "an interrupt".to_string(),
             "softirq" => "a soft interrupt".to_string(),
@@ -343,7 +344,8 @@ impl Violation {
         for owner in self.owners.iter().filter(|owner| owner.comm.is_some()) {
             let comm = owner.comm.as_deref().unwrap_or_default();
             let tid = owner.tid.unwrap_or_default();
-            text.push_str(&format!(", held by {comm}/{tid} ({})", owner.certainty));
+            let name = task_name(comm, tid);
+            text.push_str(&format!(", held by {name} ({})", owner.certainty));
             if let Some(doing) = &owner.doing {
                 text.push_str(&format!(", then in: {doing}"));
             }

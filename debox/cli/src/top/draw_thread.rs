@@ -14,6 +14,7 @@ use super::rows::{holder, resource};
 use super::text::{fit, percent};
 use super::thread_page::{chain, stack, ThreadPage};
 use super::view::View;
+use crate::task_name::task_name;
 use crate::units;
 
 /// Waits first, then calls; below, more about the selected one.
@@ -147,7 +148,7 @@ fn about_call(call: &Call) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(sleep) = call.sleeps.iter().max_by_key(|sleep| sleep.blocked_ns) {
         let owner = match (&sleep.owner_comm, sleep.owner_tid) {
-            (Some(comm), Some(tid)) => format!(", held by {}/{tid}", printable(comm)),
+            (Some(comm), Some(tid)) => format!(", held by {}", printable(&task_name(comm, tid))),
             _ => String::new(),
         };
         let resource = sleep

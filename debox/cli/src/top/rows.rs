@@ -11,6 +11,7 @@ use kit_console::printable;
 
 use super::facts::{Fact, Facts, Meaning, ThreadFact};
 use crate::options::{By, SortBy};
+use crate::task_name::task_name;
 
 /// The label and class of waits for a CPU.
 const CPU_WAIT: (&str, &str) = ("waiting for a CPU", "cpu");
@@ -245,7 +246,7 @@ fn shares(of: HashMap<(Rc<str>, Rc<str>), u64>) -> Vec<Share> {
 /// Who held what was waited for: `name/tid`.
 pub fn holder(wait: &LiveWait) -> Option<String> {
     let holder = wait.holder.as_ref()?;
-    Some(format!("{}/{}", printable(&holder.comm), holder.tid))
+    Some(printable(&task_name(&holder.comm, holder.tid)).into_owned())
 }
 
 /// What was waited for, in words.
@@ -268,7 +269,7 @@ fn held_by(wait: &LiveWait) -> Option<(Rc<str>, Rc<str>)> {
     let waker = wait.waker.as_ref()?;
     let (comm, tid) = (waker.comm.as_ref()?, waker.tid?);
     Some((
-        format!("woken by {}/{tid}", printable(comm)).into(),
+        format!("woken by {}", printable(&task_name(comm, tid))).into(),
         "waker".into(),
     ))
 }

@@ -14,6 +14,7 @@ use kit_console::printable;
 
 use super::facts::{Fact, Facts, Meaning};
 use super::rows::{holder, resource};
+use crate::task_name::task_name;
 
 /// The most calls that are kept.
 const CALLS: usize = 200;
@@ -101,6 +102,8 @@ fn record(pid: u32) -> Result<Recorder> {
         },
         slow_ns: SHOWN_FROM_NS,
         max_threads: 4096,
+        // It runs already, which a broker has to know.
+        adopts_sleeps: true,
         one_process: true,
         history_bytes: BUFFER,
         ..Options::default()
@@ -144,7 +147,7 @@ pub fn chain(facts: &Facts, wait: &Fact) -> Vec<String> {
     }
     if let (true, Some(waker)) = (lines.is_empty(), &wait.wait.waker) {
         lines.push(match (&waker.comm, waker.tid) {
-            (Some(comm), Some(tid)) => format!("ended by {}/{tid}", printable(comm)),
+            (Some(comm), Some(tid)) => format!("ended by {}", printable(&task_name(comm, tid))),
             _ => format!("ended by {}", waker.kind),
         });
     }

@@ -37,7 +37,7 @@ use looks::Looks;
 use records::{Records, Stopped};
 
 /// The most threads of such a session; under the user tap each has a slot of 16 KB.
-const THREADS: u32 = 4096;
+pub const THREADS: u32 = 4096;
 const SLOTS: u32 = 512;
 
 /// How often events are received: the ring has room for some thousand.
