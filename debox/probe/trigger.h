@@ -493,6 +493,16 @@ static __always_inline void leave_undecided(__u32 index, struct trigger *trigger
 }
 
 /*
+ * The call itself may have given the thread other rights: then its client may neither signal it nor
+ * learn more of it. Nothing can change them before the signal is sent. Not inline: fire() has
+ * little stack left.
+ */
+static __noinline bool is_still_clients(struct thread *thread, struct task_struct *task)
+{
+	return is_clients_own(task, client_of(thread));
+}
+
+/*
  * The predicate of a trigger holds (or, with `undecided`, it is not known yet). Does what has to be
  * done before the program goes on, and reports to the engine.
  */
@@ -510,11 +520,7 @@ __noinline int fire(__u32 index, __u32 undecided)
 
 	if (!scratch || !trigger || !counts || !thread)
 		return 0;
-	/*
-	 * The call itself may have given the thread other rights: then its client may neither
-	 * signal it nor learn more of it. Nothing can change them before the signal is sent.
-	 */
-	if (for_others && !is_clients_own(task, client_of(thread)))
+	if (for_others && !is_still_clients(thread, task))
 		return 0;
 	if (want_records && !want_report && is_paused(thread))
 		return 0;
