@@ -35,8 +35,10 @@ fn trigger(text: &str) {
     if let Ok(trigger) = text.parse::<Trigger>() {
         // Whether it can be compiled is another question.
         let _ = trigger.predicate.compile();
-        let again = trigger.to_string().parse::<Trigger>();
-        assert_eq!(again.ok().as_ref(), Some(&trigger));
+        // As it is printed it may be too long.
+        if let Ok(again) = trigger.to_string().parse::<Trigger>() {
+            assert_eq!(again, trigger);
+        }
     }
 }
 
@@ -45,7 +47,7 @@ pub fn reply(packet: &[u8], descriptors: usize) {
     let got = passed(packet, descriptors, REPLY_MAX);
     let reply = got.and_then(|bytes| protocol::decode::<Reply>(&bytes));
     if let Some(reply) = reply {
-        let again = protocol::decode(&protocol::encode(&reply));
+        let again = protocol::decode::<Reply>(&protocol::encode(&reply));
         assert_eq!(again.as_ref(), Some(&reply));
         match &reply {
             Reply::Records { parts, .. } => {
