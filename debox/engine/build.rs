@@ -12,12 +12,9 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<()> {
     compile_stamps();
-    let probe = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../probe");
-    println!("cargo:rerun-if-changed={}", probe.display());
-    println!(
-        "cargo:rerun-if-changed={}",
-        probe.join("../include/debox.h").display()
-    );
+    let probe = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("probe");
+    println!("cargo:rerun-if-changed=probe");
+    println!("cargo:rerun-if-changed=include/debox.h");
     println!("cargo:rerun-if-env-changed=CLANG");
 
     for object in ["arrivals", "debox", "gate", "trace"] {
@@ -34,16 +31,13 @@ fn main() -> Result<()> {
 
 /// The user tap's stamps for programs that open their session themselves.
 fn compile_stamps() {
-    let sources = ["../preload/c/debox_tap.c", "src/inband/user_tap.c"];
-    for input in sources
-        .iter()
-        .chain(&["../preload/c/attach.h", "../include"])
-    {
+    let sources = ["shim/debox_tap.c", "src/inband/user_tap.c"];
+    for input in sources.iter().chain(&["shim/attach.h", "include"]) {
         println!("cargo:rerun-if-changed={input}");
     }
     cc::Build::new()
         .files(sources)
-        .includes(["../include", "../preload/c"])
+        .includes(["include", "shim"])
         .std("gnu11")
         .opt_level(2)
         .force_frame_pointer(true)

@@ -14,8 +14,7 @@ fn main() -> Result<()> {
     let here = env::var("CARGO_MANIFEST_DIR")?;
     let out = Path::new(&env::var("OUT_DIR")?).join("libdebox_preload.so");
     println!("cargo:rerun-if-changed=c");
-    println!("cargo:rerun-if-changed=../include");
-    println!("cargo:rerun-if-changed=../probe/buckets.h");
+    println!("cargo:rerun-if-changed=include");
     println!("cargo:rerun-if-env-changed=CC");
 
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_string());
@@ -47,7 +46,7 @@ fn main() -> Result<()> {
             "-Wl,-soname",
         ])
         .arg("-Wl,libdebox_preload.so")
-        .arg("-I../include")
+        .arg("-Iinclude")
         .args(SOURCES.map(|source| format!("c/{source}")))
         .arg("-o")
         .arg(&out)

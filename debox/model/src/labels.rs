@@ -21,19 +21,16 @@ use parse::{ArgTest, Rule};
 /// that mostly does I/O is a lock: so memory and locks come before disks. The rules that only
 /// know which primitive was slept on come last.
 const BUILTIN: &[(&str, &str)] = &[
-    (
-        "primitives.toml",
-        include_str!("../../labels/primitives.toml"),
-    ),
-    ("memory.toml", include_str!("../../labels/memory.toml")),
-    ("lock.toml", include_str!("../../labels/lock.toml")),
-    ("block.toml", include_str!("../../labels/block.toml")),
-    ("disk.toml", include_str!("../../labels/disk.toml")),
-    ("network.toml", include_str!("../../labels/network.toml")),
-    ("process.toml", include_str!("../../labels/process.toml")),
-    ("idle.toml", include_str!("../../labels/idle.toml")),
-    ("cpu.toml", include_str!("../../labels/cpu.toml")),
-    ("fallback.toml", include_str!("../../labels/fallback.toml")),
+    ("primitives.toml", include_str!("../labels/primitives.toml")),
+    ("memory.toml", include_str!("../labels/memory.toml")),
+    ("lock.toml", include_str!("../labels/lock.toml")),
+    ("block.toml", include_str!("../labels/block.toml")),
+    ("disk.toml", include_str!("../labels/disk.toml")),
+    ("network.toml", include_str!("../labels/network.toml")),
+    ("process.toml", include_str!("../labels/process.toml")),
+    ("idle.toml", include_str!("../labels/idle.toml")),
+    ("cpu.toml", include_str!("../labels/cpu.toml")),
+    ("fallback.toml", include_str!("../labels/fallback.toml")),
 ];
 
 /// What one kernel stack means.

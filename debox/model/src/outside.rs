@@ -88,8 +88,8 @@ mod tests {
             at in any::<Index>(),
         ) {
             let text = match of_runtime {
-                true => include_str!("../../runtimes/tokio.toml"),
-                false => include_str!("../../labels/disk.toml"),
+                true => include_str!("../runtimes/tokio.toml"),
+                false => include_str!("../labels/disk.toml"),
             };
             let mut text = text.to_string();
             let mut at = at.index(text.len());

@@ -18,18 +18,15 @@ use crate::labels::glob::{any, one_of, Glob};
 
 /// The rule files, in the order in which their rules are tried.
 const BUILTIN: &[(&str, &str)] = &[
-    ("go.toml", include_str!("../../runtimes/go.toml")),
-    ("tokio.toml", include_str!("../../runtimes/tokio.toml")),
-    ("libuv.toml", include_str!("../../runtimes/libuv.toml")),
-    ("v8.toml", include_str!("../../runtimes/v8.toml")),
-    ("cpython.toml", include_str!("../../runtimes/cpython.toml")),
-    ("jvm.toml", include_str!("../../runtimes/jvm.toml")),
-    (
-        "libevent.toml",
-        include_str!("../../runtimes/libevent.toml"),
-    ),
-    ("nginx.toml", include_str!("../../runtimes/nginx.toml")),
-    ("libc.toml", include_str!("../../runtimes/libc.toml")),
+    ("go.toml", include_str!("../runtimes/go.toml")),
+    ("tokio.toml", include_str!("../runtimes/tokio.toml")),
+    ("libuv.toml", include_str!("../runtimes/libuv.toml")),
+    ("v8.toml", include_str!("../runtimes/v8.toml")),
+    ("cpython.toml", include_str!("../runtimes/cpython.toml")),
+    ("jvm.toml", include_str!("../runtimes/jvm.toml")),
+    ("libevent.toml", include_str!("../runtimes/libevent.toml")),
+    ("nginx.toml", include_str!("../runtimes/nginx.toml")),
+    ("libc.toml", include_str!("../runtimes/libc.toml")),
 ];
 
 /// What a runtime's thread does while it waits. `debox/runtimes/libc.toml` says what each one means.

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-#include "../../probe/buckets.h"
+#include "buckets.h"
 #include "attach.h"
 
 /* CLOCK_MONOTONIC at a value of the time-stamp counter; `rate` is ns per tick, times 2^48. */
