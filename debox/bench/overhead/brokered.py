@@ -28,12 +28,13 @@ USER = 65534
 
 
 def build(directory: Path, release: Path) -> Path:
-    for name in ["libdebox.so", "debox"]:
-        shutil.copy(release / name, directory)
+    shutil.copy(release / "debox", directory)
+    library = directory / "libdebox.so.0"
+    shutil.copy(release / "libdebox.so", library)
     program = directory / "brokered"
     subprocess.run(
-        ["cc", "-O2", "-pthread", f"-I{CHECKOUT / 'debox/include'}", f"-L{directory}",
-         f"-Wl,-rpath,{directory}", "-o", str(program), str(HERE / "brokered.c"), "-ldebox"],
+        ["cc", "-O2", "-pthread", f"-I{CHECKOUT / 'debox/include'}",
+         f"-Wl,-rpath,{directory}", "-o", str(program), str(HERE / "brokered.c"), str(library)],
         check=True,
     )
     return program

@@ -30,11 +30,12 @@ COLUMNS = [("getppid", "calls"), ("pread 4096", "calls"), ("pipe, 1 CPU", "switc
 
 
 def build(directory: Path, release: Path) -> None:
-    for name in ["libdebox.so", "debox"]:
-        shutil.copy(release / name, directory)
-    for name, libraries in [("crowd", ["-ldebox"]), ("calls", []), ("pingpong", [])]:
+    shutil.copy(release / "debox", directory)
+    library = directory / "libdebox.so.0"
+    shutil.copy(release / "libdebox.so", library)
+    for name, libraries in [("crowd", [str(library)]), ("calls", []), ("pingpong", [])]:
         subprocess.run(
-            ["cc", "-O2", f"-I{CHECKOUT / 'debox/include'}", f"-L{directory}", f"-Wl,-rpath,{directory}",
+            ["cc", "-O2", f"-I{CHECKOUT / 'debox/include'}", f"-Wl,-rpath,{directory}",
              "-o", str(directory / name), str(HERE / f"{name}.c"), *libraries],
             check=True,
         )

@@ -39,7 +39,7 @@ impl Place {
             .keep();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         let library = common::library_directory().join("libdebox.so");
-        fs::copy(library, directory.join("libdebox.so")).unwrap();
+        fs::copy(library, directory.join(common::NAME)).unwrap();
         Place {
             directory,
             _alone: alone,
@@ -52,7 +52,7 @@ impl Place {
 
     /// Compiles a program of `tests/programs`.
     fn program(&self, name: &str) -> PathBuf {
-        common::linked(name, &self.directory, &self.directory)
+        common::linked(name, &self.directory)
     }
 
     /// Makes a set-user-id copy of a program: it runs with the rights of another user than its caller.

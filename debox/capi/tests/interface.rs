@@ -26,7 +26,7 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
 }
 
 fn linked(name: &str) -> PathBuf {
-    common::linked(name, &directory(), &library_directory())
+    common::linked(name, &directory())
 }
 
 fn run(program: &Path, argument: &str) {
@@ -61,7 +61,7 @@ fn triggers_call_back_before_the_program_goes_on() {
 /// blocks it, and serves all requests.
 #[test]
 fn the_event_loop_notices_its_slow_calls() {
-    let in_c = common::example("event_loop", &directory(), &library_directory());
+    let in_c = common::example("event_loop", &directory());
     let in_rust = library_directory().join("../examples/event_loop");
     for program in [&in_c, &in_rust] {
         if !program.exists() {

@@ -1,7 +1,11 @@
 //! How the tests compile their C programs, against the headers and `libdebox.so`.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The name by which programs look for the library that they were linked with.
+pub const NAME: &str = "libdebox.so.0";
 
 /// Where cargo put `libdebox.so`: beside the tests.
 pub fn library_directory() -> PathBuf {
@@ -52,19 +56,23 @@ fn compile_in(place: &str, name: &str, directory: &Path, flags: &[&str]) -> Path
     program
 }
 
-/// The same, linked with the `libdebox.so` of a directory, where the program will look for it.
-pub fn linked(name: &str, directory: &Path, library: &Path) -> PathBuf {
-    linked_in("tests/programs", name, directory, library)
+/// The same, linked with the library, which it will look for beside itself.
+pub fn linked(name: &str, directory: &Path) -> PathBuf {
+    linked_in("tests/programs", name, directory)
 }
 
-fn linked_in(place: &str, name: &str, directory: &Path, library: &Path) -> PathBuf {
-    let search = format!("-L{}", library.display());
-    let run_path = format!("-Wl,-rpath,{}", library.display());
-    compile_in(place, name, directory, &[&search, &run_path, "-ldebox"])
+fn linked_in(place: &str, name: &str, directory: &Path) -> PathBuf {
+    let library = directory.join(NAME);
+    if !library.exists() {
+        symlink(library_directory().join("libdebox.so"), &library).expect("a link can be made");
+    }
+    let run_path = format!("-Wl,-rpath,{}", directory.display());
+    let library = library.to_str().expect("temporary directories are UTF-8");
+    compile_in(place, name, directory, &[library, &run_path])
 }
 
 /// One of the examples for C.
 #[allow(dead_code)] // not each of the test programs has a use for it
-pub fn example(name: &str, directory: &Path, library: &Path) -> PathBuf {
-    linked_in("../examples", name, directory, library)
+pub fn example(name: &str, directory: &Path) -> PathBuf {
+    linked_in("../examples", name, directory)
 }
