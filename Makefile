@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, known-answers, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, known-answers, fuzz, matrix, lint, install, packages, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install packages packages-test clean
 
 all: build
 
@@ -162,35 +162,16 @@ lint:
 
 # Installs what was built; building as root is not needed for it.
 install:
-	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
-	for program in latlab latlab-dynamic flash hbench; do \
-		if [ -e $(TARGET)/release/$$program ]; then \
-			install -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/$$program; \
-		fi; \
-	done
-	install -d $(DESTDIR)$(PREFIX)/include
-	install -m 644 debox/include/*.h $(DESTDIR)$(PREFIX)/include
-	for adapter in libflash_paths.so mod_flashpache.so; do \
-		if [ -e $(TARGET)/adapters/$$adapter ]; then \
-			install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/flash $(TARGET)/adapters/$$adapter; \
-		fi; \
-	done
-	if [ -e $(TARGET)/release/libdebox.so ]; then \
-		install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libdebox.so; \
-	fi
-	if [ -e $(TARGET)/release/libdebox.a ]; then \
-		install -d $(DESTDIR)$(PREFIX)/lib && \
-		scripts/own-names $(TARGET)/release/libdebox.a $(DESTDIR)$(PREFIX)/lib/libdebox.a; \
-	fi
-	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
-	for program in latlab flash hbench; do \
-		if [ -e $(TARGET)/release/$$program ]; then \
-			$(TARGET)/release/$$program man $(DESTDIR)$(PREFIX)/share/man/man1 || exit; \
-		fi; \
-	done
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|@PREFIX@|$(PREFIX)|' scripts/debox-broker.service.in \
-		> $(DESTDIR)$(PREFIX)/lib/systemd/system/debox-broker.service
+	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) ADAPTERS=$(TARGET)/adapters scripts/install $(TARGET)/release
+
+# Debian packages, in target/packages, for this release of Debian and later ones.
+packages:
+	scripts/setup build packages
+	scripts/packages
+
+# The packages, each used by what it is made for, in clean roots of Debian 12 and 13.
+packages-test: packages
+	$(AS_ROOT) scripts/packages-test
 
 clean:
 	$(CARGO) clean
