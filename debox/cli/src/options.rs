@@ -15,7 +15,7 @@ use kit_console::manual::{Completions, Man};
 use kit_units::{parse_duration, parse_size};
 
 pub use guard::{Guard, GuardFormat, LoopThread};
-pub use history::{Export, ExportFormat, ExportWeight, Record, Repair, Report};
+pub use history::{Export, ExportFormat, ExportWeight, GroupBy, Record, Repair, Report};
 pub use measure::{Format, Measure, TapName};
 pub use running::{Targets, TARGETS, TARGET_NAMES};
 pub use top::{By, SortBy, Top};

@@ -1,5 +1,6 @@
 //! `debox report`: shows what a recording contains.
 
+mod groups;
 mod requests;
 mod slowest;
 mod statistics;
@@ -67,9 +68,10 @@ pub fn report(arguments: Report) -> Result<u8> {
             width: terminal_width(1),
             all: arguments.all,
         };
-        kit_console::print(allowed, |out| match arguments.calls {
-            true => statistics::statistics(out, report, &options),
-            false => tables::print(out, report, &options),
+        kit_console::print(allowed, |out| match (arguments.by, arguments.calls) {
+            (Some(by), _) => groups::print(out, report, by, &options),
+            (None, true) => statistics::statistics(out, report, &options),
+            (None, false) => tables::print(out, report, &options),
         })?;
     }
     Ok(0)

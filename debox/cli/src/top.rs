@@ -6,6 +6,8 @@ mod draw;
 mod draw_thread;
 mod facts;
 mod json;
+mod loops;
+mod process_names;
 mod rows;
 mod screen;
 mod text;
@@ -60,7 +62,7 @@ pub fn top(arguments: Top) -> Result<u8> {
     };
     match arguments.batch {
         true => print_tables(&mut live, &mut following, &arguments, &choice)?,
-        false => screen::run(&mut live, &mut following, arguments.interval, choice)?,
+        false => screen::run(&mut live, &mut following, &arguments, choice)?,
     }
     following.say_notes();
     Ok(0)
@@ -73,6 +75,7 @@ fn print_tables(
     choice: &Choice,
 ) -> Result<()> {
     let mut known = Known::default();
+    known.names.shows_inside = arguments.inside;
     let mut left = arguments.count;
     while !is_stopped() && left != Some(0) && following.goes_on(live)? {
         wait(live, following, Instant::now() + arguments.interval)?;

@@ -50,6 +50,8 @@ fn whole() -> debox::report::Report {
             from_ns: 5,
             command: vec!["server".to_string()],
             title: Some("server: idle".to_string()),
+            place: Some("server.service".to_string()),
+            inner_pid: Some(7),
         }],
         ..sample::lossy()
     }
@@ -189,6 +191,8 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/cpu_waits/", "cpus_allowed"),
         ("/processes/", "parent"),
         ("/processes/", "title"),
+        ("/processes/", "place"),
+        ("/processes/", "inner_pid"),
         ("/samples/functions/", "place"),
         ("/samples/functions/", "inside"),
     ];

@@ -39,6 +39,7 @@ pub mod record;
 mod recorder;
 mod resources;
 mod samples;
+pub mod serves;
 pub mod session;
 mod signals;
 mod skeleton;
@@ -61,7 +62,7 @@ mod waited;
 pub use collect::Outcome;
 use debox_model::decision;
 pub use debox_model::{
-    calls, frame, history, labels, predicate, report, rest, runtimes, Predicate,
+    calls, frame, history, labels, loops, predicate, report, rest, runtimes, Predicate,
 };
 pub use directory::SessionDirectory;
 pub use inband::scope;

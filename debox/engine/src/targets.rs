@@ -14,7 +14,7 @@ mod spared;
 pub(crate) use arrivals::try_arrivals;
 pub use containers::container_of;
 pub use members::{Joined, Members};
-pub use places::place_of;
+pub use places::{inner_pid, place_of};
 pub(crate) use spared::{is_own, is_spared};
 
 use std::path::PathBuf;

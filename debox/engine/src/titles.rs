@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::report::Process;
 use crate::tables::{self, types};
+use crate::targets::{inner_pid, place_of};
 
 /// Limits on what is kept, so that a session's memory is bounded.
 const MAX_PROCESSES: usize = 20_000;
@@ -51,23 +52,29 @@ impl Titles {
             tables::TITLE_OF_PARENT => {
                 let parent = self.living.get(&seen.parent);
                 let named = parent.map(|parent| self.processes[parent.at].clone());
+                let named = named.unwrap_or_default();
+                // A child belongs where its parent does, until it is moved.
                 let child = Process {
                     pid,
                     parent: Some(seen.parent),
                     from_ns: seen.at_ns,
-                    ..named.unwrap_or_default()
+                    inner_pid: named.inner_pid.and_then(|_| inner_pid(pid)),
+                    ..named
                 };
                 self.begin(child, true);
             }
             tables::TITLE_OF_PROGRAM => {
                 let before = self.living.remove(&pid);
-                let parent = before.and_then(|before| self.processes[before.at].parent);
+                let known = before.map(|before| &self.processes[before.at]);
+                // Those of a process that has ended meanwhile cannot be read.
                 let process = Process {
                     pid,
-                    parent,
+                    parent: known.and_then(|known| known.parent),
                     from_ns: seen.at_ns,
                     command: line().arguments(),
                     title: None,
+                    place: place_of(pid).or_else(|| known?.place.clone()),
+                    inner_pid: inner_pid(pid).or(known.and_then(|known| known.inner_pid)),
                 };
                 match before {
                     // It has only run the program that it was forked from.
@@ -100,6 +107,8 @@ impl Titles {
             from_ns: now_ns,
             command: line.arguments(),
             title: None,
+            place: place_of(pid),
+            inner_pid: inner_pid(pid),
         };
         self.begin(process, false);
     }

@@ -162,7 +162,7 @@ fn polled(call: &Call, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<Vec<i32>
 }
 
 /// The descriptors that an epoll instance watches.
-fn watched(pid: u32, instance: i32) -> Option<Vec<i32>> {
+pub(crate) fn watched(pid: u32, instance: i32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{instance}")).ok()?;
     let targets = text.lines().filter_map(|line| line.strip_prefix("tfd:"));
     let numbers = targets.filter_map(|line| line.split_whitespace().next()?.parse().ok());

@@ -19,6 +19,7 @@ impl Meta {
         let mut bytes = 0;
         let fits = |process: &&Process| {
             let words = process.command.iter().chain(&process.title);
+            let words = words.chain(&process.place);
             bytes += words.map(|word| word.len() + 8).sum::<usize>();
             bytes <= MAX_BYTES
         };

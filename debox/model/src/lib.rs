@@ -9,6 +9,7 @@ pub mod decision;
 pub mod frame;
 pub mod history;
 pub mod labels;
+pub mod loops;
 #[cfg(fuzzing)]
 pub mod outside;
 #[cfg(all(test, not(fuzzing)))]

@@ -341,6 +341,12 @@ pub struct Process {
     /// The title that the program wrote over its command line (setproctitle); null if none.
     #[serde(default)]
     pub title: Option<String>,
+    /// The container or unit, or else the control group that it belonged to; null: none, or not known.
+    #[serde(default)]
+    pub place: Option<String>,
+    /// Its number in its own PID namespace; null if that is `pid`, or if it is not known.
+    #[serde(default)]
+    pub inner_pid: Option<u32>,
 }
 
 impl Process {

@@ -4,11 +4,15 @@
 //! things distinguish them: a lock's word records its waiters or names its holder; locks are held for less
 //! than 10 ms on average; and a thread that waits for work has been woken at least once. Waits that a time
 //! limit ended have the label `timer` and so count as idle.
+//!
+//! Short waits on words that are not those of contended locks are what threads do that hand work to each other: those
+//! of a busy pool, as of a compiler. They are part of the work, but they are no proof that anything is held up.
 
 /// The least average length of waits for work.
 pub const MEAN_MIN_NS: u64 = 10_000_000;
 
-const FUTEX: &str = "futex";
+/// The label of waits that may be for work.
+pub const FUTEX: &str = "futex";
 
 const IDLE: &str = "idle";
 
@@ -36,6 +40,8 @@ pub enum For {
     Work,
     /// They look like waits for work, but none has ended: they may last for ever.
     CannotTell,
+    /// Short waits, at words that no thread is known to hold, for what other threads of the program do.
+    Exchange,
     /// Anything else.
     Other,
 }
@@ -46,8 +52,11 @@ impl Waits<'_> {
             return For::Idle;
         }
         let is_long = self.blocked_ns / self.count.max(1) >= MEAN_MIN_NS;
-        if self.label != FUTEX || self.is_for_lock || !(is_long || self.is_parked) {
+        if self.label != FUTEX || self.is_for_lock {
             return For::Other;
+        }
+        if !(is_long || self.is_parked) {
+            return For::Exchange;
         }
         match self.open >= self.count {
             true => For::CannotTell,
@@ -87,7 +96,8 @@ mod tests {
             count: 4000,
             ..PARKED
         };
-        assert_eq!(short.are_for(), For::Other);
+        assert_eq!(short.are_for(), For::Exchange);
+        assert!(!short.are_aside());
         let of_go = Waits {
             is_parked: true,
             ..short

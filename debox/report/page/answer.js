@@ -140,6 +140,7 @@ function answer() {
   const cards = dead
     ? dead.waits.slice(0, 3).map((wait, at) => { const next = dead.waits[(at + 1) % dead.waits.length]; return deadlockCard({ ...wait, holder: `${next.comm} (${next.tid})` }); })
     : worstWaits().map((one) => one.call ? sleepCard(one) : cpuCard(one));
+  const ofLoops = dead ? [] : loopCards();
   const about = make("p", { class: "quiet" });
   const tell = () => { about.textContent = data.active ? told(aside) : ""; };
   reactions.push(tell);
@@ -149,7 +150,8 @@ function answer() {
     data.active ? about : null,
     data.active ? causeBar() : null,
     cards.length ? [make("h3", { class: "cards-of" }, dead ? "Who waits for whom" : cards.length > 1 ? "The longest waits" : "The longest wait"), make("div", { class: "cards" }, cards)]
-      : make("p", { class: "quiet" }, "No wait took a hundredth of that time."));
+      : make("p", { class: "quiet" }, "No wait took a hundredth of that time."),
+    ofLoops.length ? [make("h3", { class: "cards-of" }, ofLoops.length > 1 ? "Blocked event loops" : "A blocked event loop"), make("div", { class: "cards" }, ofLoops)] : null);
 }
 
 function findings() {

@@ -51,3 +51,26 @@ function onCpu() {
       ["share", (f) => percent(f.samples / samples.total), "n"], ["in calls", (f) => count(f.in_calls), "n", (f) => f.in_calls], ["mostly inside", (f) => f.inside || ""],
     ], samples.functions, { caption: "Functions by samples" }));
 }
+
+// The locks of the kernel for which calls spun. Their time is CPU time.
+function spins() {
+  const rows = data.spins || [];
+  const sum = rows.reduce((all, spin) => all + spin.spin_ns, data.spins_left_out_ns);
+  if (!sum) return;
+  const lock = (spin) => spin.lock.name ? `${spin.lock.kind} ${spin.lock.name}` : spin.lock.kind;
+  const taken = (spin) => spin.site;
+  const most = rows[0];
+  const left = data.spins_left_out;
+  folded("spins", "For which locks of the kernel they spun",
+    `${time(sum)}${data.account ? `, ${percent(sum / Math.max(1, data.account.kernel_cpu_ns))} of the kernel's CPU time` : ""}` +
+      (most ? `; most for ${lock(most)} in ${taken(most)}: ${time(most.spin_ns)}` : ""),
+    "Spinning is waiting on the CPU: it counts as CPU time of the call, and no other thread can use it.",
+    unfiltered("call"),
+    table([
+      ["lock", lock, "long", lock], ["taken in", taken, "long", taken], ["call", (s) => s.syscall, "", (s) => s.syscall],
+      ["time", (s) => time(s.spin_ns), "n", (s) => s.spin_ns], ["spins", (s) => count(s.count), "n", (s) => s.count],
+      ["longest", (s) => time(s.max_ns), "n", (s) => s.max_ns],
+    ], rows, { id: (s, index) => `spin-${index}`, caption: "Spins by time", pick: (s) => choose({ call: s.syscall }),
+      shows: (s) => chosen.call === null || s.syscall === chosen.call }),
+    left ? make("p", { class: "quiet" }, `${counted(left, "more lock")}: ${time(data.spins_left_out_ns)}.`) : null);
+}

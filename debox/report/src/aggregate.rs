@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 
 use crate::cpu_waits::CpuSums;
 use crate::histogram::Histogram;
-use crate::names::{Name, NONE, TOO_MANY};
+use crate::loopers::Looper;
+use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::parts::{Parts, Place};
 use crate::segments::{CallSegment, Segment};
 use crate::stacks::Stacks;
@@ -63,6 +64,8 @@ pub struct WaitKey {
     pub certainty: Name,
     pub owner: Name,
     pub doing: Name,
+    /// Process and thread, if the wait counts when it is decided whether the thread rests or is stuck.
+    pub thread: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -110,6 +113,10 @@ pub struct Aggregate {
     /// By label: its class, and the timeline's part for that class.
     pub classes: FxHashMap<Name, (Name, usize)>,
     pub threads: Threads,
+    /// By the index of the thread; none: it made no call that matters for this.
+    pub loopers: Vec<Option<Box<Looper>>>,
+    /// How long each process waited for what: by process and label.
+    pub process_labels: FxHashMap<(u32, Name), u64>,
     pub cpu_waits: CpuSums,
     /// When threads were in waits that may be for work, by process and thread.
     pub rests: FxHashMap<(u32, u32), Timeline<1>>,
@@ -137,6 +144,8 @@ impl Aggregate {
             labels: FxHashMap::default(),
             classes: FxHashMap::default(),
             threads: Threads::default(),
+            loopers: Vec::new(),
+            process_labels: FxHashMap::default(),
             cpu_waits: CpuSums::default(),
             rests: FxHashMap::default(),
             origin,
@@ -209,6 +218,7 @@ impl Aggregate {
             certainty: NONE,
             comm: TOO_MANY,
             is_main: false,
+            thread: None,
             ..key
         }
     }
@@ -235,6 +245,33 @@ impl Aggregate {
         sums.sleeps += add.sleeps;
         sums.calls += add.calls;
         sums.blocked = sums.blocked.saturating_add(add.blocked);
+    }
+
+    /// What is known of a thread as an event loop, by the thread's index.
+    #[inline]
+    pub fn looper(&mut self, at: usize) -> &mut Looper {
+        if self.loopers.len() <= at {
+            self.loopers.resize_with(at + 1, || None);
+        }
+        self.loopers[at].get_or_insert_default()
+    }
+
+    /// The class of a label.
+    pub fn class_of(&self, label: Name, names: &Names) -> String {
+        let class = self.classes.get(&label);
+        let name = class.map_or(NONE, |(class, _)| *class);
+        names.get(name).to_string()
+    }
+
+    /// Adds a process's waits with a label.
+    pub fn add_process_label(&mut self, process: u32, label: Name, ns: u64) {
+        let full = self.process_labels.len() >= ROWS_MAX
+            && !self.process_labels.contains_key(&(process, label));
+        // The label stays out of the process's row; the time is in its budget.
+        if !full {
+            let sum = self.process_labels.entry((process, label)).or_default();
+            *sum = sum.saturating_add(ns);
+        }
     }
 
     /// Adds a wait of a thread that may be for work.
@@ -275,10 +312,17 @@ impl Aggregate {
             self.add_label(*call, *label, sums);
         }
         self.classes.extend(other.classes);
-        for (tid, sums) in &other.threads.sums {
-            self.threads.add(*tid, sums);
+        for (at, (tid, sums)) in other.threads.sums.iter().enumerate() {
+            let to = self.threads.add(*tid, sums);
+            let looper = other.loopers.get(at).and_then(|looper| looper.as_deref());
+            if let (Some(to), Some(looper)) = (to, looper) {
+                self.looper(to).merge(looper);
+            }
         }
         self.threads.left_out += other.threads.left_out;
+        for ((process, label), ns) in &other.process_labels {
+            self.add_process_label(*process, *label, *ns);
+        }
         self.cpu_waits.merge(&other.cpu_waits);
         for (thread, line) in &other.rests {
             let full = self.rests.len() >= RESTS_MAX && !self.rests.contains_key(thread);
@@ -324,8 +368,9 @@ impl Default for Threads {
 }
 
 impl Threads {
+    /// Returns the thread's index, if there is room for it.
     #[inline]
-    pub fn add(&mut self, tid: u32, add: &ThreadSums) {
+    pub fn add(&mut self, tid: u32, add: &ThreadSums) -> Option<usize> {
         let recent = &mut self.recent[tid as usize % RECENT];
         if self
             .sums
@@ -337,7 +382,7 @@ impl Threads {
                 Some(index) => *recent = *index,
                 None if full => {
                     self.left_out += add.calls;
-                    return;
+                    return None;
                 }
                 None => {
                     *recent = self.sums.len();
@@ -355,6 +400,7 @@ impl Threads {
         sums.calls += add.calls;
         sums.parts.add(&add.parts);
         sums.idle = sums.idle.saturating_add(add.idle);
+        Some(*recent)
     }
 }
 

@@ -8,23 +8,25 @@ use debox_history::History;
 use debox_model::report::{Deadlock, Headline};
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregate, CallSums, LabelSums, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, CallSums, LabelSums};
 use crate::caveats;
+use crate::event_loops;
 use crate::findings;
 use crate::flame_graph::Flame;
+use crate::groups;
 use crate::headline;
-use crate::names::{Name, Names, NONE, TOO_MANY};
+use crate::names::{Name, Names};
 use crate::parts::{budget, Parts, USER};
 use crate::report::*;
-use crate::rest;
+use crate::rest::{self, Rests};
 use crate::resting::Resting;
 use crate::segments::{Point, Series};
-use crate::slow_calls::{at_places, slowest, waker_words};
+use crate::slow_calls::{at_places, slowest};
 use crate::trend;
 use crate::user_level_calls::user_level;
+use crate::waits;
 
 /// Rows of each part of the report, at most: a page has to stay small.
-const WAITS: usize = 60;
 const THREADS: usize = 40;
 const MATRIX_LABELS: usize = 24;
 const MATRIX_CALLS: usize = 30;
@@ -67,27 +69,14 @@ pub fn report(
         }
     }
     let begin = if sums.rows > 0 { sums.first } else { 0 };
-    let mut waits = fold_waits(sums);
-    let idle = names.of("idle");
-    let is_idle = |key: &WaitKey| {
-        let class = sums.classes.get(&key.label);
-        class.is_some_and(|(class, _)| *class == idle)
-    };
-    waits.sort_by_cached_key(|(key, sums, _)| (is_idle(key), Reverse(sums.blocked), *key));
-    let waits_left_out = waits.len().saturating_sub(WAITS) as u64;
-    let waits = waits
-        .iter()
-        .take(WAITS)
-        .map(|(key, wait_sums, resources)| Wait {
-            first_ns: wait_sums.first.saturating_sub(begin).max(0) as u64,
-            last_ns: wait_sums.last.saturating_sub(begin).max(0) as u64,
-            ..wait(key, wait_sums, *resources, sums, names)
-        })
-        .collect();
+    let rests = rest::judge(sums);
+    let recording = recording(history, sums, begin, &listed);
+    let (by_process, by_unit) = groups::groups(sums, &rests, &recording.processes, names);
+    let (waits, waits_left_out) = waits::waits(sums, &rests, begin, names);
     let asked_for = history.files.iter().any(|file| file.meta.user_level);
     let mut report = Report {
         schema: SCHEMA,
-        recording: recording(history, sums, begin, &listed),
+        recording,
         headline: None,
         headline_is_of_run: false,
         headline_text: Vec::new(),
@@ -113,34 +102,20 @@ pub fn report(
         slowest: slowest(history, &calls, begin, has_irq)?,
         in_flight: at_places(history, &sums.open, begin, has_irq)?,
         in_flight_left_out: sums.in_flight.saturating_sub(sums.open.len() as u64),
-        threads: threads(sums, names),
+        loops: event_loops::loops(sums, begin, names),
+        by_process,
+        by_unit,
+        threads: threads(sums, &rests, names),
         threads_left_out: (sums.threads.sums.len().saturating_sub(THREADS)) as u64,
         calls: listed,
         between_calls,
         against: None,
     };
-    rest::mark(
-        &mut report.threads,
-        report.threads_left_out == 0,
-        &report.waits,
-    );
-    let threads = &report.threads;
-    for wait in &mut report.waits {
-        wait.is_rest = rest::is_rest(wait, threads);
-    }
-    let resting = Resting::of(&report, sums, names);
+    let resting = Resting::of(&rests, sums);
     resting.add_to(&mut report, sums, &calls, names);
-    // Waits for work come after the others, but before those whose label is idle.
-    report
-        .waits
-        .sort_by_key(|wait| match (wait.class == "idle", wait.is_rest) {
-            (true, _) => 2,
-            (false, is_rest) => u8::from(is_rest),
-        });
-    let threads = &report.threads;
     report
         .slowest
-        .retain(|call| !rest::is_rest_call(call, threads));
+        .retain(|call| !rest::is_rest_call(call, &rests));
     add_headline(&mut report, history, resting.futexes());
     report.caveats = caveats::caveats(&report, sums);
     report.caveats.extend(hints(&report));
@@ -236,91 +211,6 @@ fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names
     }
 }
 
-fn class_of(sums: &Aggregate, names: &Names, label: Name) -> String {
-    let class = sums.classes.get(&label);
-    names
-        .get(class.map_or(NONE, |(class, _)| *class))
-        .to_string()
-}
-
-/// A thread that reads a thousand files waits for a thousand resources, each for a short time. Resources below
-/// this part of all waits of the same call from the same place share one row.
-const OWN_ROW: f64 = 0.1;
-
-/// Returns each wait with the number of resources or owners that were folded into its row.
-fn fold_waits(sums: &Aggregate) -> Vec<(WaitKey, WaitSums, u64)> {
-    let place = |key: &WaitKey| WaitKey {
-        resource: NONE,
-        certainty: NONE,
-        owner: NONE,
-        doing: NONE,
-        ..*key
-    };
-    let mut waits: Vec<(WaitKey, WaitKey, &WaitSums)> = sums
-        .waits
-        .iter()
-        .map(|(key, sums)| (place(key), *key, sums))
-        .collect();
-    waits.sort_unstable_by_key(|(place, key, _)| (*place, *key));
-    let mut rows = Vec::new();
-    for waits in waits.chunk_by(|(one, ..), (other, ..)| one == other) {
-        let all = waits
-            .iter()
-            .fold(0u64, |sum, (.., wait)| sum.saturating_add(wait.blocked));
-        let is_own = |wait: &WaitSums| wait.blocked as f64 >= all as f64 * OWN_ROW;
-        let mut small: Option<(WaitKey, WaitSums, u64)> = None;
-        for (place, key, wait) in waits {
-            match &mut small {
-                _ if is_own(wait) => rows.push((*key, **wait, 0)),
-                None => small = Some((*key, **wait, 0)),
-                Some((key, folded, count)) => {
-                    *key = *place;
-                    folded.merge(wait);
-                    *count = (*count).max(1) + 1;
-                }
-            }
-        }
-        rows.extend(small);
-    }
-    rows
-}
-
-fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names: &Names) -> Wait {
-    let maybe = |name: Name| names.text(name).map(|text| text.to_string());
-    let waker = wait.waker.map_or_else(String::new, |(kind, comm)| {
-        let kind = names.get(kind);
-        waker_words(&kind, None, names.text(comm).as_deref())
-    });
-    Wait {
-        comm: names.get(key.comm).to_string(),
-        is_main: key.is_main,
-        tid: wait.tid,
-        many_threads: wait.many_tids,
-        call: names.get(key.call).to_string(),
-        label: names.get(key.label).to_string(),
-        class: class_of(sums, names, key.label),
-        resource: match key.resource {
-            TOO_MANY => Some("many others".to_string()),
-            name => maybe(name),
-        },
-        resources,
-        caller: maybe(key.caller),
-        count: wait.count,
-        in_flight: wait.open,
-        blocked_ns: wait.blocked,
-        longest_ns: wait.longest,
-        first_ns: 0,
-        last_ns: 0,
-        is_rest: false,
-        owner_certainty: maybe(key.certainty),
-        owner_comm: maybe(key.owner),
-        owner_tid: wait.owner_tid,
-        many_owners: wait.many_owners,
-        owner_doing: maybe(key.doing),
-        waker,
-    }
-}
-
 /// The last file of a recording has all of them.
 fn deadlocks(history: &History) -> Vec<Deadlock> {
     let mut deadlocks: Vec<Deadlock> = Vec::new();
@@ -413,7 +303,7 @@ fn matrix(sums: &Aggregate, names: &Names) -> Matrix {
         .map(|(label, (sleeps, blocked_ns))| {
             let shown = MatrixLabel {
                 label: names.get(label).to_string(),
-                class: class_of(sums, names, label),
+                class: sums.class_of(label, names),
                 sleeps,
                 blocked_ns,
             };
@@ -503,7 +393,7 @@ fn trends(calls: &[(String, Name, &CallSums)], series: &FxHashMap<Name, Series>)
     found
 }
 
-fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
+fn threads(sums: &Aggregate, rests: &Rests, names: &Names) -> Vec<Thread> {
     let mut threads: Vec<_> = sums.threads.sums.iter().collect();
     threads.sort_by_key(|(tid, thread)| {
         (Reverse(thread.parts.wall.saturating_sub(thread.idle)), *tid)
@@ -511,16 +401,19 @@ fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
     threads
         .into_iter()
         .take(THREADS)
-        .map(|(tid, thread)| Thread {
-            pid: thread.pid,
-            tid: *tid,
-            comm: names.get(thread.comm).to_string(),
-            calls: thread.calls,
-            budget: budget(&thread.parts, thread.idle, sums.has_irq),
-            resting_ns: 0,
-            user_cpu_ns: None,
-            at_rest: false,
-            rest: None,
+        .map(|(tid, thread)| {
+            let rest = rests.get(&(thread.pid, *tid)).copied();
+            Thread {
+                pid: thread.pid,
+                tid: *tid,
+                comm: names.get(thread.comm).to_string(),
+                calls: thread.calls,
+                budget: budget(&thread.parts, thread.idle, sums.has_irq),
+                resting_ns: 0,
+                user_cpu_ns: None,
+                at_rest: rest == Some(Rest::AtRest),
+                rest,
+            }
         })
         .collect()
 }

@@ -23,6 +23,7 @@ const WORTH_A_WORD: f64 = 0.02;
 /// Names in a sentence, at most.
 const NAMES: usize = 5;
 const GROWTHS: usize = 4;
+const LOOPS: usize = 4;
 /// Waits that are long only together: sentences about them, at most.
 const SHARED: usize = 4;
 /// The smallest part of the time without idle waits that is worth a finding.
@@ -66,7 +67,7 @@ struct Finder<'a> {
 
 pub fn findings(report: &Report) -> Vec<Finding> {
     let totals = &report.totals;
-    let resting = report.waits.iter().filter(|wait| rests(report, wait));
+    let resting = report.waits.iter().filter(|wait| wait.is_rest);
     let resting = resting.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
     let active = totals
         .wall_ns
@@ -83,6 +84,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     };
     finder.deadlocks();
     finder.in_flight();
+    finder.loops();
     finder.waits();
     finder.calls();
     finder.shared_waits();
@@ -94,10 +96,6 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     finder.user_level();
     finder.at_rest();
     finder.finish()
-}
-
-fn rests(report: &Report, wait: &Wait) -> bool {
-    rest::is_rest(wait, &report.threads)
 }
 
 impl<'a> Finder<'a> {
@@ -134,6 +132,40 @@ impl<'a> Finder<'a> {
         }
     }
 
+    /// What keeps event loops from their events.
+    fn loops(&mut self) {
+        for one in self.report.loops.iter().take(LOOPS) {
+            let (Some(cause), true) = (one.causes.first(), one.blocked_ns >= self.least) else {
+                continue;
+            };
+            let mut text = format!(
+                "The event loop of {} (thread {}) waited {} for other things than its events, and kept its clients \
+                 waiting: {} of it for {} in {} ({}, {} the longest)",
+                one.comm,
+                one.tid,
+                time(one.blocked_ns),
+                time(cause.blocked_ns),
+                match cause.is_inner_loop {
+                    true => "another loop inside it",
+                    false => cause.label.as_str(),
+                },
+                cause.call,
+                counted(cause.count, "time"),
+                time(cause.longest_ns)
+            );
+            if let Some(caller) = &cause.caller {
+                let _ = write!(text, ", called from {caller}");
+            }
+            if one.longest_turn_ns > 0 {
+                let turn = time(one.longest_turn_ns);
+                let _ = write!(text, ". Its longest turn took {turn}");
+            }
+            text.push('.');
+            let evidence = anchor("loop", &one.tid.to_string());
+            self.add(FindingKind::Loop, text, evidence, one.blocked_ns);
+        }
+    }
+
     /// Whether none of these waits had ended: then they are reported as calls in flight.
     fn is_hanging(&self, wait: &Wait) -> bool {
         let is_it = |call: &&SlowCall| {
@@ -152,7 +184,7 @@ impl<'a> Finder<'a> {
         let waits = waits.filter(|(_, wait)| {
             wait.class != "idle"
                 && wait.blocked_ns >= self.least
-                && !rests(self.report, wait)
+                && !wait.is_rest
                 && !self.is_hanging(wait)
         });
         waits.take(WAITS).collect()
@@ -174,7 +206,7 @@ impl<'a> Finder<'a> {
 
     fn resting(&self, call: &Call) -> u64 {
         let waits = self.report.waits.iter();
-        let waits = waits.filter(|wait| wait.call == call.name && rests(self.report, wait));
+        let waits = waits.filter(|wait| wait.call == call.name && wait.is_rest);
         waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
     }
 
@@ -255,7 +287,7 @@ impl<'a> Finder<'a> {
     fn resting_for(&self, call: &str, label: &str) -> u64 {
         let waits = self.report.waits.iter();
         let waits = waits.filter(|wait| wait.call == call && wait.label == label);
-        let waits = waits.filter(|wait| rests(self.report, wait));
+        let waits = waits.filter(|wait| wait.is_rest);
         waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
     }
 
@@ -270,7 +302,7 @@ impl<'a> Finder<'a> {
             for (label, cell) in report.matrix.labels.iter().zip(row) {
                 let is_told = |wait: &&Wait| {
                     let is_here = wait.call == *call && wait.label == label.label;
-                    is_here && (wait.blocked_ns >= self.least || rests(report, wait))
+                    is_here && (wait.blocked_ns >= self.least || wait.is_rest)
                 };
                 let told = report.waits.iter().filter(is_told);
                 let told = told.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
@@ -394,11 +426,25 @@ impl<'a> Finder<'a> {
         let calls = self.report.calls.iter();
         let spin = calls.fold(0u64, |sum, call| call.spin_ns.saturating_add(sum));
         if spin >= self.least {
-            let text = format!(
-                "Threads spun {} for locks of the kernel, on the CPU.",
+            let mut text = format!(
+                "Threads spun {} for locks of the kernel, on the CPU",
                 time(spin)
             );
-            self.add(FindingKind::Spin, text, "calls".into(), spin);
+            let most = self.report.spins.iter().flatten().next();
+            if let Some(most) = most {
+                let name = most.lock.name.iter().map(|name| format!(" {name}"));
+                let _ = write!(
+                    text,
+                    "; most of it for {}{} in {}, {}",
+                    most.lock.kind,
+                    name.collect::<String>(),
+                    most.site.without_offset(),
+                    time(most.spin_ns)
+                );
+            }
+            text.push('.');
+            let evidence = if most.is_some() { "spins" } else { "calls" };
+            self.add(FindingKind::Spin, text, evidence.into(), spin);
         }
     }
 
@@ -466,9 +512,9 @@ impl<'a> Finder<'a> {
             return;
         }
         let threads: Vec<Thread> = resting.iter().map(|thread| (*thread).clone()).collect();
-        let waits = report.waits.iter();
-        let waits = waits.filter(|wait| rest::is_rest(wait, &threads));
-        let waited = waits.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+        let waited = threads
+            .iter()
+            .fold(0u64, |sum, thread| sum.saturating_add(thread.resting_ns));
         let mut names: Vec<String> = Vec::new();
         for thread in &resting {
             if !names.contains(&thread.comm) {

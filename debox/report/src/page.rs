@@ -16,6 +16,8 @@ const SECTIONS: &str = concat!(
     include_str!("../page/flame.js"),
     include_str!("../page/on_cpu.js"),
     include_str!("../page/calls.js"),
+    include_str!("../page/groups.js"),
+    include_str!("../page/loops.js"),
     include_str!("../page/single.js"),
     include_str!("../page/distributions.js"),
     include_str!("../page/user_level.js"),

@@ -1,7 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the sums over rows and the report share: the parts of a budget, and the place of a row.
 
-use crate::report::Budget;
+use serde::Serialize;
+
+/// The parts add up to the wall time.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Budget {
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub preempted_ns: u64,
+    /// Null: interrupts were not measured, and are included in `cpu_ns`.
+    pub irq_ns: Option<u64>,
+    /// Part of the blocked time.
+    pub idle_ns: u64,
+}
 
 /// The name of the rows for time between calls.
 pub const USER: &str = "(user)";

@@ -5,7 +5,10 @@ use debox_model::report::{Deadlock, Headline, Process, Samples, Spin, Totals};
 use serde::Serialize;
 
 use crate::comparison::Comparison;
+pub use crate::event_loop::{EventLoop, LoopCause};
 use crate::flame_graph::Flame;
+pub use crate::group::{Cause, Group, Groups};
+pub use crate::parts::Budget;
 
 /// Name and version of the JSON form. Within a version, fields are only added.
 pub const SCHEMA: &str = "debox.history-report/1";
@@ -60,6 +63,11 @@ pub struct Report {
     /// Calls that had not returned when the recording ended. The longest without idle waits come first.
     pub in_flight: Vec<SlowCall>,
     pub in_flight_left_out: u64,
+    /// Threads that wait for the events of several clients. Those first that waited longest for other things.
+    pub loops: Vec<EventLoop>,
+    pub by_process: Groups,
+    /// By unit or container.
+    pub by_unit: Groups,
     pub threads: Vec<Thread>,
     pub threads_left_out: u64,
     pub against: Option<Comparison>,
@@ -86,20 +94,6 @@ pub struct Recording {
     pub lost: debox_history::Lost,
     pub filtered_out: u64,
     pub cut_off_bytes: u64,
-}
-
-/// The parts add up to the wall time.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Budget {
-    pub wall_ns: u64,
-    pub cpu_ns: u64,
-    pub blocked_ns: u64,
-    pub runqueue_ns: u64,
-    pub preempted_ns: u64,
-    /// Null: interrupts were not measured, and are included in `cpu_ns`.
-    pub irq_ns: Option<u64>,
-    /// Part of the blocked time.
-    pub idle_ns: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -408,6 +402,8 @@ pub enum FindingKind {
     Deadlock,
     InFlight,
     Wait,
+    /// An event loop waited for something else than its events.
+    Loop,
     Growth,
     Cpu,
     RunQueue,

@@ -9,7 +9,7 @@ use crate::flame;
 use crate::names::{Name, Names};
 use crate::parts::USER;
 use crate::report::{Report, Timeline, TimelineCall, TimelinePart};
-use crate::rest;
+use crate::rest::{self, Rests};
 use crate::timeline;
 
 /// Calls that have a timeline of their own, at most.
@@ -24,14 +24,11 @@ pub struct Resting {
 }
 
 impl Resting {
-    /// From the marked waits of the report.
-    pub fn of(report: &Report, sums: &Aggregate, names: &Names) -> Resting {
-        let groups = rest::Groups::of(&report.waits);
-        let threads = sums.threads.sums.iter();
+    /// From the threads that were judged.
+    pub fn of(rests: &Rests, sums: &Aggregate) -> Resting {
+        let threads = rests.keys().copied();
         let threads: FxHashSet<(u32, u32)> = threads
-            .map(|(tid, thread)| ((thread.pid, *tid), thread.comm))
-            .filter(|(thread, comm)| groups.have(*thread, &names.get(*comm)))
-            .map(|(thread, _)| thread)
+            .filter(|thread| rest::is_aside(rests, *thread))
             .collect();
         let mut by_call: FxHashMap<Name, LabelSums> = FxHashMap::default();
         for (key, stack) in &sums.stacks.sums {

@@ -12,6 +12,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng;
 
 use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitKey, WaitSums};
+use crate::loopers::{self, CallKind, KindSums, Looper};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
 use crate::segments::{samples_per_segment, Kind, Segment, SEGMENTS};
@@ -89,6 +90,7 @@ struct Scanner<'a> {
     translators: Translators,
     /// Maps the group's dictionary of calls to indices of the aggregate's calls.
     calls: Vec<usize>,
+    kinds: Vec<CallKind>,
     idle: Name,
     user: Name,
     futex: Name,
@@ -113,6 +115,7 @@ impl<'a> Scanner<'a> {
             names,
             translators: Translators::default(),
             calls: Vec::new(),
+            kinds: Vec::new(),
             idle: names.of("idle"),
             user: names.of(crate::parts::USER),
             futex: names.of(crate::rest::FUTEX),
@@ -138,7 +141,9 @@ impl<'a> Scanner<'a> {
             let mut translators = std::mem::take(&mut self.translators);
             let columns = Columns::of(&batch, &mut translators, self.names).with_context(path)?;
             self.calls.clear();
+            self.kinds.clear();
             for name in columns.call.names() {
+                self.kinds.push(CallKind::of(&self.names.get(*name)));
                 self.calls.push(self.aggregate.call(*name));
             }
             let mut from = 0;
@@ -295,7 +300,58 @@ impl<'a> Scanner<'a> {
                 parts,
                 idle,
             };
-            aggregate.threads.add(columns.tid[row], &thread);
+            if let Some(at) = aggregate.threads.add(columns.tid[row], &thread) {
+                let kind = self.kinds.get(key).copied().unwrap_or(CallKind::Other);
+                self.see_loop(columns, (place.group, row), call, kind, at);
+            }
+        }
+    }
+
+    /// Takes in what a row says of its thread as an event loop. `at`: the thread's index.
+    fn see_loop(
+        &mut self,
+        columns: &Columns<'_>,
+        (group, row): (u32, usize),
+        call: Name,
+        kind: CallKind,
+        at: usize,
+    ) {
+        let range = columns.sleeps_of(row);
+        let known = self.aggregate.loopers.get(at);
+        let may_be_loop = known
+            .and_then(|looper| looper.as_deref())
+            .is_some_and(Looper::may_be_loop);
+        if kind == CallKind::Other && (range.is_empty() || !may_be_loop) {
+            return;
+        }
+        let (arg0, begin) = (columns.arg0[row], columns.time[row]);
+        let looper = self.aggregate.looper(at);
+        looper.see(kind, arg0);
+        let is_main = columns.pid[row] == columns.tid[row];
+        let wait = kind.wait(is_main, !range.is_empty());
+        if let Some(wait) = wait {
+            let wall = columns.parts(row).wall.min(i64::MAX as u64) as i64;
+            looper.see_events(wait, arg0, group, begin, begin.saturating_add(wall));
+        }
+        let Some(sleeps) = columns.sleeps.as_ref().filter(|_| looper.may_be_loop()) else {
+            return;
+        };
+        for sleep in range {
+            let (label, ns) = (sleeps.label.get(sleep), sleeps.blocked[sleep]);
+            let kind = loopers::Kind {
+                call,
+                label,
+                instance: wait.map(|_| arg0),
+                is_free: label == self.futex && sleeps.certainty.get(sleep) == NONE,
+            };
+            let sums = KindSums {
+                count: 1,
+                blocked: ns,
+                longest: ns,
+                caller: columns.caller.get(row),
+                resource: sleeps.resource.get(sleep),
+            };
+            looper.wait(kind, &sums);
         }
     }
 
@@ -334,8 +390,9 @@ impl<'a> Scanner<'a> {
             let begin = row.begin.saturating_add(since);
             let timeline = &mut aggregate.calls[row.index].1.timeline;
             timeline.add(begin, ns, part, ns);
-            let may_rest =
-                label == self.futex && class != self.idle && sleeps.owner.get(at) == NONE;
+            let is_on_futex = label == self.futex && class != self.idle;
+            let is_held = sleeps.owner.get(at) != NONE;
+            let may_rest = is_on_futex && !is_held;
             if may_rest {
                 aggregate.add_rest((pid, tid), begin, ns);
             }
@@ -377,6 +434,7 @@ impl<'a> Scanner<'a> {
                 certainty: sleeps.certainty.get(at),
                 owner: sleeps.owner.get(at),
                 doing: sleeps.doing.get(at),
+                thread: (is_on_futex || is_held).then_some((pid, tid)),
             };
             let sums = WaitSums {
                 count: 1,
@@ -394,6 +452,7 @@ impl<'a> Scanner<'a> {
         }
         for (label, sums) in &self.labels {
             self.aggregate.add_label(row.call, *label, sums);
+            self.aggregate.add_process_label(pid, *label, sums.blocked);
         }
         (listed, idle)
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::parts::USER;
 use crate::report::{Budget, CpuWaits, FindingKind, Trend, Wait};
+use crate::waits::SEVERAL_OWNERS;
 use kit_units::{count, time};
 
 /// The kernel resource in words: `the inode lock of /x`, `the page read`.
@@ -33,6 +34,7 @@ fn owner(wait: &Wait) -> Option<String> {
         return Some("who held it is not known".to_string());
     };
     let mut text = match (wait.owner_tid, wait.many_owners) {
+        _ if comm == SEVERAL_OWNERS => comm.clone(),
         (Some(tid), false) => format!("thread {tid} ({comm})"),
         (_, true) => format!("threads named {comm}"),
         (None, false) => comm.clone(),

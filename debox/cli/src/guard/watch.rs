@@ -8,25 +8,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use debox::frame::unfold;
 use debox::history::{Call, Sleep};
+use debox::loops::{EventWait, Own, POLLS_MIN};
 use debox::runtimes::{Phase, Rule, Runtimes, Wait};
 
 use crate::options::LoopThread;
 use peers::Peers;
-
-/// Waits for events that only event loops make: a thread that makes one is a loop.
-const LOOP_WAITS: &[&str] = &[
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "io_uring_enter",
-    "io_getevents",
-    "io_pgetevents",
-];
-
-/// Waits that are also made for a single descriptor: only a main thread that makes them repeatedly, and none of the
-/// others, is a loop.
-const MAIN_WAITS: &[&str] = &["poll", "ppoll", "select", "pselect6"];
-const MAIN_WAITS_NEEDED: u64 = 3;
 
 /// Violations that are kept one by one.
 const MAX_VIOLATIONS: usize = 10_000;
@@ -76,11 +62,8 @@ pub struct Looper {
     pub longest_blocked_ns: u64,
     /// Runtime waits, by rule.
     pub runtime: BTreeMap<usize, RuntimeWaits>,
-    /// The first epoll or io_uring descriptor on which the thread waited and that is still open. A wait on another one
-    /// is a nested loop, which blocks the outer one: Node's `execSync` does that.
-    own: Option<u64>,
-    /// The thread is starting up again, until its next wait on a descriptor.
-    starts_again: bool,
+    /// Where it waits for its events.
+    own: Own,
     /// When its last wait for events ended.
     turn_ns: u64,
 }
@@ -138,20 +121,19 @@ impl Watch {
         if matches!(&*call.name, "exit" | "exit_group") {
             return false;
         }
-        let is_main_wait = MAIN_WAITS.contains(&&*call.name) && call.tid == call.pid;
-        // An io_uring_enter that does not sleep only submits requests: it is not a wait.
-        let is_loop_wait = LOOP_WAITS.contains(&&*call.name)
-            && (call.name.starts_with("epoll") || call.budget.blocked_ns > 0);
+        let has_slept = call.budget.blocked_ns > 0;
+        let events = EventWait::of(&call.name, call.tid == call.pid, has_slept);
+        let is_loop_wait = events == Some(EventWait::AtInstance);
         let rule = self.rule_of(&call);
         let parks = rule.is_some_and(|index| self.rule(index).phase == Phase::Parking);
         let is_known = self.threads.contains_key(&call.tid);
-        if !is_known && !self.begins_loop(&call, is_main_wait || is_loop_wait, parks) {
+        if !is_known && !self.begins_loop(&call, events, parks) {
             return false;
         }
         self.processes.insert(call.pid);
         let looper = self.threads.entry(call.tid).or_default();
-        let is_wait = looper.take_in(&call, is_loop_wait, is_main_wait);
-        let starts = looper.starts_again;
+        let is_wait = looper.take_in(&call, events);
+        let starts = looper.own.starts_again();
         if is_wait || parks {
             looper.waits += 1;
             looper.turn_ns = call.start_ns.saturating_add(call.wall_ns);
@@ -280,19 +262,21 @@ impl Watch {
     /// Whether the guard watches the thread from this call on. A thread before its first wait for events is starting
     /// up. In a process with a loop, a thread that waits for work as the runtime's workers do is one of several loops
     /// that share the work.
-    fn begins_loop(&mut self, call: &Call, is_wait: bool, parks: bool) -> bool {
+    fn begins_loop(&mut self, call: &Call, events: Option<EventWait>, parks: bool) -> bool {
         match &self.rules.threads {
             LoopThread::All => true,
-            LoopThread::Main => call.tid == call.pid && is_wait,
+            LoopThread::Main => call.tid == call.pid && events.is_some(),
             LoopThread::Tid(tid) => call.tid == *tid,
             LoopThread::Named(name) => *call.comm == **name,
-            LoopThread::Auto if !is_wait => parks && self.processes.contains(&call.pid),
-            LoopThread::Auto if !MAIN_WAITS.contains(&&*call.name) => true,
-            LoopThread::Auto => {
-                let waits = self.candidates.entry(call.tid).or_default();
-                *waits += 1;
-                *waits >= MAIN_WAITS_NEEDED
-            }
+            LoopThread::Auto => match events {
+                None => parks && self.processes.contains(&call.pid),
+                Some(EventWait::AtInstance) => true,
+                Some(EventWait::Polled) => {
+                    let waits = self.candidates.entry(call.tid).or_default();
+                    *waits += 1;
+                    *waits >= POLLS_MIN
+                }
+            },
         }
     }
 }
@@ -303,18 +287,10 @@ fn micros(us: u64) -> u64 {
 
 impl Looper {
     /// Counts a call of the loop. Returns whether it is the loop's wait for events.
-    fn take_in(&mut self, call: &Call, is_loop_wait: bool, is_main_wait: bool) -> bool {
-        if is_loop_wait && self.own.is_none() {
-            self.own = Some(call.args[0]);
-            self.starts_again = false;
-        }
-        let is_wait = match is_loop_wait {
-            true => self.own == Some(call.args[0]),
-            false => is_main_wait && self.own.is_none(),
-        };
-        if &*call.name == "close" && self.own == Some(call.args[0]) {
-            self.own = None;
-            self.starts_again = true;
+    fn take_in(&mut self, call: &Call, events: Option<EventWait>) -> bool {
+        let is_wait = events.is_some_and(|events| self.own.take_in(events, call.args[0]));
+        if &*call.name == "close" {
+            self.own.close(call.args[0]);
         }
         (self.pid, self.tid) = (call.pid, call.tid);
         if *self.comm != *call.comm {

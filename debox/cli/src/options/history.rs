@@ -136,6 +136,9 @@ pub struct Report {
     /// Show the statistics of each call alone: count, total, shortest, mean, longest, deviation, quantiles
     #[arg(long, conflicts_with_all = ["html", "against"])]
     pub calls: bool,
+    /// Show the time by process, or by unit or container, alone; with numbers inside of containers
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["html", "against", "calls", "requests"])]
+    pub by: Option<GroupBy>,
     /// Show what a server did for its requests, in phases; with --json as JSON (debox/schema/requests-1.json)
     #[arg(long, conflicts_with_all = ["html", "against", "calls"])]
     pub requests: bool,
@@ -155,6 +158,14 @@ fn parse_phase(text: &str) -> Result<Rule, String> {
         phase: phase.trim().to_string(),
         predicate: parse_predicate(predicate.trim())?,
     })
+}
+
+/// What the time of a recording is grouped by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    Process,
+    /// The container or unit, or else the control group
+    Unit,
 }
 
 #[derive(Args)]

@@ -30,6 +30,9 @@ pub struct Top {
     /// Also count waits for work: for events, timers, requests
     #[arg(long)]
     pub idle: bool,
+    /// Show processes and threads of containers with the numbers that they have inside
+    #[arg(long)]
+    pub inside: bool,
     /// Time between two looks
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub interval: Duration,

@@ -90,11 +90,7 @@ pub fn rows(frame: &mut Frame, area: Rect, facts: &Facts, rows: &[Row], view: &V
     let fixed =
         1 + 2 * (PERCENT_WIDTH + 1) + TIME_WIDTH + 1 + if has_ids { ID_WIDTH + 1 } else { 0 };
     let left = usize::from(table.width).saturating_sub(fixed);
-    let name_width = if has_ids {
-        left * 3 / 12
-    } else {
-        left * 4 / 12
-    };
+    let name_width = left * 4 / 12;
     let why_width = left * 5 / 12;
     let held_width = left.saturating_sub(name_width + why_width + 1);
     let line = |id: &str, name: &str, rest: [&str; 5]| {
@@ -222,7 +218,7 @@ pub fn timeline(frame: &mut Frame, area: Rect, timeline: &Timeline, interval_s: 
 
 /// What the keys do.
 pub fn help(frame: &mut Frame, area: Rect, theme: Theme) {
-    const HELP: [(&str, &str); 16] = [
+    const HELP: [(&str, &str); 17] = [
         ("Up Down PgUp PgDn", "select a row"),
         (
             "Enter, Right",
@@ -239,6 +235,7 @@ pub fn help(frame: &mut Frame, area: Rect, theme: Theme) {
             "filter: class == disk && longest > 10ms, comm == nginx*",
         ),
         ("i", "also show waits for work (events, timers, requests)"),
+        ("n", "numbers of processes inside or outside of containers"),
         ("Space", "pause the screen; measuring goes on"),
         ("T", "time line of the last minutes"),
         ("w", "write what is on the screen to a JSON file"),

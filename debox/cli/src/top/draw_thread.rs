@@ -12,7 +12,7 @@ use super::draw::Theme;
 use super::facts::{Fact, Facts};
 use super::rows::{holder, resource};
 use super::text::{fit, percent};
-use super::thread_page::{chain, stack, ThreadPage};
+use super::thread_page::{chain, stack, what, ThreadPage};
 use super::view::View;
 use crate::task_name::task_name;
 use crate::units;
@@ -139,7 +139,15 @@ fn of_call(width: usize, call: &Call) -> String {
 }
 
 fn about_wait(facts: &Facts, fact: &Fact) -> Vec<String> {
-    let mut lines = chain(facts, fact);
+    // The columns above have no room for long names.
+    let mut lines = vec![what(fact)];
+    if let Some(user) = &fact.disk_user {
+        lines.push(format!(
+            "most of the requests to that disk are those of {}/{}",
+            user.name, user.pid
+        ));
+    }
+    lines.extend(chain(facts, fact));
     lines.push(format!("kernel: {}", stack(fact.wait.stack.as_deref())));
     lines
 }

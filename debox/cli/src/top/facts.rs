@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One interval, as the view needs it: every wait with what it means, and every thread with where it belongs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use debox::live::{CpuHeld, LiveThread, LiveWait, Look};
 use debox::report::CpuWaitKind;
 use debox::rest::{For, Waits};
-use debox::targets::place_of;
 use kit_console::printable;
 
-/// Calls by which a thread waits for events of many kinds: it is an event loop.
-const LOOP_CALLS: [&str; 4] = [
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "io_uring_enter",
-];
+use super::loops::{Loops, Place, Running};
+use super::process_names::{Inside, ProcessNames};
 
 /// Classes of waits that are part of the work: for another process or for the other end of a connection.
 const PEERS: [&str; 2] = ["process", "network"];
 
-/// The most processes whose names are remembered.
-const MOST_NAMES: usize = 50_000;
+/// The label of waits for the events of a loop inside the loop.
+const INNER_LOOP: &str = "another loop inside";
+
+/// The class of waits for disks.
+const DISK: &str = "disk";
+
+/// The label and class of waits of a thread that serves one connection, for another process of its program.
+const LATCH: (&str, &str) = ("another process (epoll)", "process");
 
 /// What a wait means for its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +42,18 @@ pub enum Meaning {
 pub struct Fact {
     pub wait: LiveWait,
     pub meaning: Meaning,
+    /// Of a wait for a disk: the process that had most of the requests to that disk, if it is another one.
+    pub disk_user: Option<DiskUser>,
     pub process: Rc<str>,
     pub place: Rc<str>,
+    pub inside: Inside,
+}
+
+/// A process that keeps a disk busy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskUser {
+    pub pid: u32,
+    pub name: Rc<str>,
 }
 
 /// A thread, and where it belongs.
@@ -52,6 +62,7 @@ pub struct ThreadFact {
     pub thread: LiveThread,
     pub process: Rc<str>,
     pub place: Rc<str>,
+    pub inside: Inside,
     /// The process that had the CPU for most of the time that threads waited for one.
     pub cpu_holder: Option<Rc<str>>,
 }
@@ -71,53 +82,44 @@ pub struct Facts {
 /// What is remembered from one interval to the next.
 #[derive(Default)]
 pub struct Known {
-    processes: HashMap<u32, Rc<str>>,
-    places: HashMap<u32, Rc<str>>,
-    /// Event loops, by thread: the epoll descriptor at which each waits, if it is one. That of a loop inside the loop
-    /// was opened later and is higher.
-    loops: HashMap<u32, Option<u32>>,
+    pub names: ProcessNames,
+    loops: Loops,
 }
 
 impl Known {
     /// Says what a look means.
     pub fn facts(&mut self, look: Look) -> Facts {
-        if self.processes.len() > MOST_NAMES {
-            *self = Known::default();
-        }
-        for thread in &look.threads {
-            if thread.has_ended {
-                self.loops.remove(&thread.tid);
-            } else if thread.tid == thread.pid {
-                self.processes
-                    .insert(thread.pid, printable(&thread.comm).into());
-            }
-        }
-        let rests = rests(&look.waits);
-        for wait in &look.waits {
-            if wait.tid == wait.pid {
-                self.processes
-                    .insert(wait.pid, printable(&wait.comm).into());
-            }
-            if LOOP_CALLS.contains(&&*wait.call) {
-                let own = self.loops.entry(wait.tid).or_insert(wait.events_fd);
-                *own = own.iter().copied().chain(wait.events_fd).min();
-            }
-        }
+        self.names.take_in(&look);
+        self.loops.take_in(&look.waits, &look.threads, &mut Running);
+        let are_for = purposes(&look.waits);
         let holder = cpu_holder(&look.cpu);
+        let users = self.disk_users(&look.waits);
         let mut waits = Vec::with_capacity(look.waits.len());
-        for wait in look.waits {
+        for mut wait in look.waits {
+            let place = self.loops.place(&wait);
+            let meaning = meaning(&wait, place, &are_for);
+            match place {
+                Place::Latch => (wait.label, wait.class) = (LATCH.0.into(), LATCH.1.into()),
+                Place::InnerLoop => wait.label = INNER_LOOP.into(),
+                _ => {}
+            }
+            let user = wait.device.filter(|_| &*wait.class == DISK);
+            let user = user.and_then(|device| users.get(&device));
             waits.push(Fact {
-                meaning: self.meaning(&wait, &rests),
-                process: self.process(wait.pid, &wait.comm),
-                place: self.place(wait.pid),
+                meaning,
+                disk_user: user.filter(|user| user.pid != wait.pid).cloned(),
+                process: self.names.process(wait.pid, &wait.comm),
+                place: self.names.place(wait.pid),
+                inside: self.names.inside(wait.pid, wait.tid),
                 wait,
             });
         }
         let mut threads = Vec::with_capacity(look.threads.len());
         for thread in look.threads {
             threads.push(ThreadFact {
-                process: self.process(thread.pid, &thread.comm),
-                place: self.place(thread.pid),
+                process: self.names.process(thread.pid, &thread.comm),
+                place: self.names.place(thread.pid),
+                inside: self.names.inside(thread.pid, thread.tid),
                 cpu_holder: holder.clone(),
                 thread,
             });
@@ -133,59 +135,55 @@ impl Known {
         }
     }
 
-    fn process(&mut self, pid: u32, comm: &str) -> Rc<str> {
-        let name = self
-            .processes
-            .entry(pid)
-            .or_insert_with(|| printable(comm).into());
-        Rc::clone(name)
+    /// By device: the process that has more than half of the time of all waits for it. The time that requests take
+    /// together is the average number of requests that are there, so this is who fills the queue.
+    fn disk_users(&mut self, waits: &[LiveWait]) -> HashMap<u32, DiskUser> {
+        let mut sums: HashMap<u32, HashMap<u32, (u64, Rc<str>)>> = HashMap::new();
+        for wait in waits.iter().filter(|wait| &*wait.class == DISK) {
+            let Some(device) = wait.device else { continue };
+            let users = sums.entry(device).or_default();
+            let (ns, _) = users
+                .entry(wait.pid)
+                .or_insert_with(|| (0, Rc::clone(&wait.comm)));
+            *ns += wait.blocked_ns;
+        }
+        let users = sums.into_iter().filter_map(|(device, users)| {
+            let all: u64 = users.values().map(|(ns, _)| ns).sum();
+            let (pid, (ns, comm)) = users.into_iter().max_by_key(|(pid, (ns, _))| (*ns, *pid))?;
+            let name = self.names.process(pid, &comm);
+            (ns > all / 2).then_some((device, DiskUser { pid, name }))
+        });
+        users.collect()
     }
+}
 
-    /// The container or unit; `-`: none.
-    fn place(&mut self, pid: u32) -> Rc<str> {
-        let place = self
-            .places
-            .entry(pid)
-            .or_insert_with(|| match place_of(pid) {
-                Some(place) => printable(&place).into(),
-                None => "-".into(),
-            });
-        Rc::clone(place)
+fn meaning(wait: &LiveWait, place: Place, are_for: &HashMap<Purpose, For>) -> Meaning {
+    match place {
+        Place::Inside | Place::InnerLoop => return Meaning::BlocksLoop,
+        Place::Events => return Meaning::Rest,
+        Place::Latch => return Meaning::Peer,
+        Place::Outside => {}
     }
-
-    fn meaning(&self, wait: &LiveWait, rests: &HashSet<RestKey>) -> Meaning {
-        let is_for_events = LOOP_CALLS.contains(&&*wait.call);
-        let own_loop = self.loops.get(&wait.tid);
-        if let (Some(Some(own)), Some(at)) = (own_loop, wait.events_fd) {
-            if *own != at {
-                return Meaning::BlocksLoop;
-            }
-        }
-        if &*wait.class == "idle" || rests.contains(&rest_key(wait)) {
-            return Meaning::Rest;
-        }
-        if own_loop.is_some() && !is_for_events {
-            return Meaning::BlocksLoop;
-        }
-        match PEERS.contains(&&*wait.class) {
-            true => Meaning::Peer,
-            false => Meaning::Harm,
-        }
+    match are_for.get(&purpose(wait)) {
+        Some(For::Idle | For::Work | For::CannotTell) => Meaning::Rest,
+        Some(For::Exchange) => Meaning::Peer,
+        _ if PEERS.contains(&&*wait.class) => Meaning::Peer,
+        _ => Meaning::Harm,
     }
 }
 
 /// Waits of a process with one label for one thing: a pool's threads wait for work at a word of their own.
-type RestKey = (u32, Rc<str>, Option<Rc<str>>);
+type Purpose = (u32, Rc<str>, Option<Rc<str>>);
 
-fn rest_key(wait: &LiveWait) -> RestKey {
+fn purpose(wait: &LiveWait) -> Purpose {
     (wait.pid, Rc::clone(&wait.label), wait.resource.clone())
 }
 
-/// The waits of processes that are for work, by the rule of the reports.
-fn rests(waits: &[LiveWait]) -> HashSet<RestKey> {
-    let mut sums: HashMap<RestKey, Sum> = HashMap::new();
+/// What the waits of processes are for, by the rule of the reports.
+fn purposes(waits: &[LiveWait]) -> HashMap<Purpose, For> {
+    let mut sums: HashMap<Purpose, Sum> = HashMap::new();
     for wait in waits {
-        let sum = sums.entry(rest_key(wait)).or_default();
+        let sum = sums.entry(purpose(wait)).or_default();
         let open = u64::from(wait.open_ns.is_some());
         sum.count += wait.count + open;
         sum.open += open;
@@ -194,9 +192,9 @@ fn rests(waits: &[LiveWait]) -> HashSet<RestKey> {
         sum.is_for_lock |= wait.is_ownable;
         sum.class = Some(Rc::clone(&wait.class));
     }
-    let aside = sums.into_iter().filter(|((_, label, _), sum)| {
+    let judged = sums.into_iter().map(|(purpose, sum)| {
         let waits = Waits {
-            label,
+            label: &purpose.1,
             class: sum.class.as_deref().unwrap_or(""),
             count: sum.count,
             open: sum.open,
@@ -204,9 +202,10 @@ fn rests(waits: &[LiveWait]) -> HashSet<RestKey> {
             is_for_lock: sum.is_for_lock,
             is_parked: false,
         };
-        waits.are_for() != For::Other
+        let is_for = waits.are_for();
+        (purpose, is_for)
     });
-    aside.map(|(key, _)| key).collect()
+    judged.collect()
 }
 
 #[derive(Default)]

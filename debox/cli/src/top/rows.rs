@@ -10,6 +10,7 @@ use debox::predicate::Predicate;
 use kit_console::printable;
 
 use super::facts::{Fact, Facts, Meaning, ThreadFact};
+use super::process_names::Inside;
 use crate::options::{By, SortBy};
 use crate::task_name::task_name;
 
@@ -38,6 +39,8 @@ pub struct Row {
     pub name: String,
     pub pid: Option<u32>,
     pub tid: Option<u32>,
+    /// The number of this process or thread inside of its container, if that is asked for and another one.
+    pub inside: Option<u32>,
     /// How many waits: ended, and not.
     pub waits: u64,
     pub open: u64,
@@ -47,7 +50,7 @@ pub struct Row {
     pub cpu_ns: u64,
     pub longest_ns: u64,
     pub blocks_loop: bool,
-    /// What was waited for, the longest first, with the class.
+    /// What was waited for, with the class, the longest first; before that, what holds something up, unless it is little.
     pub why: Vec<Share>,
     /// Who held it, or else what it was, or who ended it.
     pub held_by: Vec<Share>,
@@ -65,8 +68,22 @@ pub struct Share {
 #[derive(Default)]
 struct Sums {
     row: Row,
-    why: HashMap<(Rc<str>, Rc<str>), u64>,
-    held_by: HashMap<(Rc<str>, Rc<str>), u64>,
+    why: HashMap<(Rc<str>, Rc<str>), Time>,
+    held_by: HashMap<(Rc<str>, Rc<str>), Time>,
+}
+
+/// A part of a row's time, and how much of it holds something up: that is told first, unless it is little.
+#[derive(Default)]
+struct Time {
+    harm_ns: u64,
+    ns: u64,
+}
+
+impl Time {
+    fn add(&mut self, ns: u64, is_harm: bool) {
+        self.ns += ns;
+        self.harm_ns += if is_harm { ns } else { 0 };
+    }
 }
 
 /// The rows, sorted.
@@ -139,7 +156,10 @@ fn key_of(fact: &Fact, by: By) -> (Rc<str>, String) {
         By::Class if fact.meaning == Meaning::BlocksLoop => named(BLOCKED_LOOP),
         By::Class => named(&wait.class),
         By::Resource => named(&resource(wait).unwrap_or_else(|| "(not known)".to_string())),
-        By::Owner => named(&holder(wait).unwrap_or_else(|| "(no owner known)".to_string())),
+        By::Owner => match owner(fact) {
+            Some(owner) => named(&owner),
+            None => named("(no owner known)"),
+        },
     }
 }
 
@@ -166,7 +186,7 @@ fn add_wait(sums: &mut HashMap<Rc<str>, Sums>, fact: &Fact, by: By) {
     let wait = &fact.wait;
     let (key, name) = key_of(fact, by);
     let sum = sums.entry(Rc::clone(&key)).or_default();
-    sum.begin(key, name, by, wait.pid, wait.tid);
+    sum.begin(key, name, by, (wait.pid, wait.tid), fact.inside);
     let row = &mut sum.row;
     row.waits += wait.count;
     row.open += u64::from(wait.open_ns.is_some());
@@ -177,11 +197,12 @@ fn add_wait(sums: &mut HashMap<Rc<str>, Sums>, fact: &Fact, by: By) {
         row.harm_ns += wait.blocked_ns;
     }
     row.blocks_loop |= fact.meaning == Meaning::BlocksLoop && wait.blocked_ns > 0;
-    *sum.why
-        .entry((Rc::clone(&wait.label), Rc::clone(&wait.class)))
-        .or_default() += wait.blocked_ns;
-    if let Some((what, kind)) = held_by(wait) {
-        *sum.held_by.entry((what, kind)).or_default() += wait.blocked_ns;
+    let why = (Rc::clone(&wait.label), Rc::clone(&wait.class));
+    let why = sum.why.entry(why).or_default();
+    why.add(wait.blocked_ns, is_harm);
+    if let Some(held_by) = held_by(fact) {
+        let held_by = sum.held_by.entry(held_by).or_default();
+        held_by.add(wait.blocked_ns, is_harm);
     }
 }
 
@@ -196,26 +217,31 @@ fn add_thread(sums: &mut HashMap<Rc<str>, Sums>, fact: &ThreadFact, by: By) {
         return;
     };
     let sum = sums.entry(Rc::clone(&key)).or_default();
-    sum.begin(key, name, by, thread.pid, thread.tid);
+    sum.begin(key, name, by, (thread.pid, thread.tid), fact.inside);
     sum.row.waiting_ns += ready_ns;
     sum.row.harm_ns += ready_ns;
     if is_of_tasks {
         sum.row.cpu_ns += thread.cpu_ns;
     }
     if ready_ns > 0 {
-        *sum.why
-            .entry((CPU_WAIT.0.into(), CPU_WAIT.1.into()))
-            .or_default() += ready_ns;
+        let why = (CPU_WAIT.0.into(), CPU_WAIT.1.into());
+        sum.why.entry(why).or_default().add(ready_ns, true);
         if let Some(holder) = &fact.cpu_holder {
-            *sum.held_by
-                .entry((Rc::clone(holder), "cpu".into()))
-                .or_default() += ready_ns;
+            let held_by = (Rc::clone(holder), "cpu".into());
+            sum.held_by.entry(held_by).or_default().add(ready_ns, true);
         }
     }
 }
 
 impl Sums {
-    fn begin(&mut self, key: Rc<str>, name: String, by: By, pid: u32, tid: u32) {
+    fn begin(
+        &mut self,
+        key: Rc<str>,
+        name: String,
+        by: By,
+        (pid, tid): (u32, u32),
+        inside: Inside,
+    ) {
         let row = &mut self.row;
         if !row.name.is_empty() {
             return;
@@ -223,24 +249,32 @@ impl Sums {
         (row.key, row.name) = (key, name);
         row.pid = matches!(by, By::Process | By::Thread).then_some(pid);
         row.tid = (by == By::Thread).then_some(tid);
+        row.inside = inside.and_then(|(pid, tid)| match by {
+            By::Process => Some(pid),
+            By::Thread => Some(tid),
+            _ => None,
+        });
     }
 
     fn finish(self) -> Row {
+        let is_held_up = self.row.harm_ns.saturating_mul(10) > self.row.waiting_ns;
         Row {
-            why: shares(self.why),
-            held_by: shares(self.held_by),
+            why: shares(self.why, is_held_up),
+            held_by: shares(self.held_by, is_held_up),
             ..self.row
         }
     }
 }
 
-fn shares(of: HashMap<(Rc<str>, Rc<str>), u64>) -> Vec<Share> {
-    let mut shares: Vec<Share> = of
-        .into_iter()
-        .map(|((what, kind), ns)| Share { what, kind, ns })
-        .collect();
-    shares.sort_by_key(|share| (Reverse(share.ns), Rc::clone(&share.what)));
-    shares
+fn shares(of: HashMap<(Rc<str>, Rc<str>), Time>, harm_first: bool) -> Vec<Share> {
+    let mut shares: Vec<((Rc<str>, Rc<str>), Time)> = of.into_iter().collect();
+    shares.sort_by_key(|((what, _), time)| {
+        let harm_ns = if harm_first { time.harm_ns } else { 0 };
+        (Reverse((harm_ns, time.ns)), Rc::clone(what))
+    });
+    let shares = shares.into_iter();
+    let shares = shares.map(|((what, kind), Time { ns, .. })| Share { what, kind, ns });
+    shares.collect()
 }
 
 /// Who held what was waited for: `name/tid`.
@@ -258,10 +292,25 @@ pub fn resource(wait: &LiveWait) -> Option<String> {
     })
 }
 
-/// The best that is known about who or what held a wait up, and what that is: `owner`, `resource` or `waker`.
-fn held_by(wait: &LiveWait) -> Option<(Rc<str>, Rc<str>)> {
+/// Who holds what was waited for, or keeps the disk busy.
+fn owner(fact: &Fact) -> Option<String> {
+    holder(&fact.wait).or_else(|| disk_user(fact))
+}
+
+fn disk_user(fact: &Fact) -> Option<String> {
+    let user = fact.disk_user.as_ref()?;
+    Some(format!("{}/{}", user.name, user.pid))
+}
+
+/// The best that is known about who or what held a wait up, and what that is: `owner`, `user` of a disk, `resource` or
+/// `waker`.
+fn held_by(fact: &Fact) -> Option<(Rc<str>, Rc<str>)> {
+    let wait = &fact.wait;
     if let Some(holder) = holder(wait) {
         return Some((holder.into(), "owner".into()));
+    }
+    if let Some(user) = disk_user(fact) {
+        return Some((user.into(), "user".into()));
     }
     if let Some(resource) = resource(wait) {
         return Some((resource.into(), "resource".into()));

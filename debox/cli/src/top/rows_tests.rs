@@ -17,6 +17,7 @@ fn wait(pid: u32, label: &str, class: &str, ns: u64) -> LiveWait {
         stack: None,
         resource_kind: None,
         resource: None,
+        device: None,
         is_ownable: false,
         holder: None,
         waker: None,
@@ -32,8 +33,10 @@ fn fact(wait: LiveWait, meaning: Meaning) -> Fact {
     Fact {
         wait,
         meaning,
+        disk_user: None,
         process: "worker".into(),
         place: "a.service".into(),
+        inside: None,
     }
 }
 
@@ -68,6 +71,7 @@ fn facts() -> Facts {
             thread,
             process: "worker".into(),
             place: "a.service".into(),
+            inside: Some((12, 13)),
             cpu_holder: Some("hog/5".into()),
         }],
         ..Facts::default()
@@ -144,4 +148,42 @@ fn a_filter_and_a_group_leave_out_the_rest() {
         .map(|row| row.name)
         .collect();
     assert_eq!(names, ["waiting for a CPU", "pipe empty"]);
+}
+
+/// A process that mostly waits for a peer, but is held up for a ninth of the time.
+#[test]
+fn what_holds_a_row_up_is_told_first_unless_it_is_little() {
+    let mut facts = facts();
+    facts.threads.clear();
+    facts.waits = vec![
+        fact(wait(2, "pipe empty", "process", 800), Meaning::Peer),
+        fact(wait(2, "page read", "disk", 100), Meaning::Harm),
+    ];
+    let why = |facts: &Facts| {
+        let row = rows(facts, &choice(By::Process)).remove(0);
+        row.why[0].what.to_string()
+    };
+    assert_eq!(why(&facts), "page read");
+    facts.waits[1].wait.blocked_ns = 50;
+    assert_eq!(why(&facts), "pipe empty");
+}
+
+/// The time of requests to a disk is that of who fills its queue.
+#[test]
+fn who_keeps_a_disk_busy_holds_the_others_up() {
+    let mut facts = facts();
+    facts.threads.clear();
+    let mut other = fact(wait(3, "page read", "disk", 100), Meaning::Harm);
+    other.disk_user = Some(crate::top::facts::DiskUser {
+        pid: 7,
+        name: "tar".into(),
+    });
+    facts.waits = vec![other];
+    let row = rows(&facts, &choice(By::Process)).remove(0);
+    assert_eq!(
+        (&*row.held_by[0].what, &*row.held_by[0].kind),
+        ("tar/7", "user")
+    );
+    let by_owner = rows(&facts, &choice(By::Owner)).remove(0);
+    assert_eq!(by_owner.name, "tar/7");
 }

@@ -20,6 +20,7 @@ use super::view::{Action, Page, View};
 use super::{draw_thread, json};
 use crate::attach::is_stopped;
 use crate::following::Following;
+use crate::options::Top;
 
 /// How long keys are waited for before events are received.
 const KEYS: Duration = Duration::from_millis(50);
@@ -45,7 +46,7 @@ struct Screen<'a> {
 pub fn run(
     live: &mut Live,
     following: &mut Following,
-    interval: Duration,
+    arguments: &Top,
     choice: Choice,
 ) -> Result<()> {
     let mut terminal =
@@ -53,11 +54,14 @@ pub fn run(
     let mut screen = Screen {
         live,
         following,
-        interval,
+        interval: arguments.interval,
         theme: Theme {
             has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         },
-        view: View::new(choice),
+        view: View {
+            shows_inside: arguments.inside,
+            ..View::new(choice)
+        },
         known: Known::default(),
         timeline: Timeline::default(),
         facts: Facts::default(),
@@ -98,6 +102,7 @@ impl Screen<'_> {
             if Instant::now() >= next {
                 next = Instant::now() + self.interval;
                 // The tables are emptied even if nothing is to be shown.
+                self.known.names.shows_inside = self.view.shows_inside;
                 let facts = self.known.facts(self.live.look()?);
                 self.timeline.add(&facts);
                 if !self.view.is_paused {

@@ -26,7 +26,8 @@ pub fn cells(row: &Row, seconds: f64) -> Cells {
     let percent = |ns: u64| percent(ns, seconds);
     Cells {
         id: row
-            .tid
+            .inside
+            .or(row.tid)
             .or(row.pid)
             .map_or(String::new(), |id| id.to_string()),
         name: row.name.clone(),

@@ -13,6 +13,9 @@ use crate::options::{By, SortBy};
 /// The longest filter that can be typed.
 const FILTER_MAX: usize = 400;
 
+/// Kinds of what a row waits for that are threads: a lock's owner, and the process that keeps a disk busy.
+const OWNERS: [&str; 2] = ["owner", "user"];
+
 /// Which page is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
@@ -47,6 +50,8 @@ pub struct View {
     /// The filter that is being typed.
     pub typed: Option<String>,
     pub message: Option<String>,
+    /// Whether numbers are those inside of containers.
+    pub shows_inside: bool,
 }
 
 impl View {
@@ -59,6 +64,7 @@ impl View {
             is_paused: false,
             typed: None,
             message: None,
+            shows_inside: false,
         }
     }
 
@@ -130,6 +136,15 @@ impl View {
                 self.typed = Some(filter.map(Predicate::to_string).unwrap_or_default());
             }
             KeyCode::Char('i') => self.choice.with_idle = !self.choice.with_idle,
+            KeyCode::Char('n') => {
+                self.shows_inside = !self.shows_inside;
+                let how = if self.shows_inside {
+                    "inside of"
+                } else {
+                    "outside of"
+                };
+                self.message = Some(format!("from the next look on: numbers {how} containers"));
+            }
             KeyCode::Char('s') => self.choice.sort = next_sort(self.choice.sort),
             KeyCode::Char(letter) => {
                 if let Some(by) = by_letter(letter) {
@@ -177,7 +192,11 @@ impl View {
 
     /// The thread that holds what the selected row waits for: the number after the name.
     fn go_to_holder(&mut self, row: Option<&Row>) -> Action {
-        let holder = row.and_then(|row| row.held_by.iter().find(|share| &*share.kind == "owner"));
+        let holder = row.and_then(|row| {
+            row.held_by
+                .iter()
+                .find(|share| OWNERS.contains(&&*share.kind))
+        });
         let tid = holder.and_then(|share| share.what.rsplit_once('/')?.1.parse().ok());
         if tid.is_none() {
             self.message = Some("no owner is known of what this row waits for".to_string());

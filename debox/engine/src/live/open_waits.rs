@@ -195,6 +195,7 @@ fn shown(
         stack: about.named.stack.clone(),
         resource_kind: about.resource_kind.clone(),
         resource: about.resource.clone(),
+        device: about.device,
         is_ownable: open.is_ownable,
         holder: about.holder.clone(),
         waker: None,

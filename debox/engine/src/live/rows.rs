@@ -24,6 +24,8 @@ pub struct LiveWait {
     pub stack: Option<Text>,
     pub resource_kind: Option<Text>,
     pub resource: Option<Text>,
+    /// The device that the resource is on, as in `st_dev`.
+    pub device: Option<u32>,
     /// Whether the resource is of a kind that a task can hold.
     pub is_ownable: bool,
     pub holder: Option<Holder>,
@@ -65,7 +67,16 @@ pub(super) struct Circumstances {
     pub named: Named,
     pub resource_kind: Option<Text>,
     pub resource: Option<Text>,
+    pub device: Option<u32>,
     pub holder: Option<Holder>,
+}
+
+/// The device of a disk or of a file.
+fn device_of(resource: &types::resource) -> Option<u32> {
+    let is_file = resource.kind == tables::RESOURCE_FD
+        && matches!(resource.what, libc::S_IFREG | libc::S_IFDIR);
+    let has_device = is_file || resource.kind == tables::RESOURCE_DISK;
+    (has_device && resource.device != 0).then_some(resource.device)
 }
 
 pub(super) fn circumstances(
@@ -87,6 +98,7 @@ pub(super) fn circumstances(
     Circumstances {
         named,
         resource_kind,
+        device: device_of(&sleep.resource),
         resource,
         holder: (owner.certainty != 0).then(|| Holder {
             tid: owner.tid,
@@ -124,6 +136,7 @@ pub(super) fn wait(
         stack: about.named.stack,
         resource_kind: about.resource_kind,
         resource: about.resource,
+        device: about.device,
         is_ownable: row.ownable != 0,
         holder: about.holder,
         waker: Some(Waker {

@@ -11,6 +11,20 @@ pub fn place_of(pid: u32) -> Option<String> {
     container_of(groups.iter().map(|(_, path)| path.as_str())).or_else(|| by_unit(&groups))
 }
 
+/// The number of a process in its own PID namespace, if that is another one than ours.
+pub fn inner_pid(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    innermost(&status).filter(|inner| *inner != pid)
+}
+
+/// The last number of `NSpid:`.
+fn innermost(status: &str) -> Option<u32> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().next_back()?.parse().ok()
+}
+
 fn by_unit(groups: &[(u32, String)]) -> Option<String> {
     let units = groups.iter().filter_map(|(_, path)| unit_in(path));
     let paths = groups.iter().map(|(_, path)| path.as_str());
@@ -36,6 +50,13 @@ fn unit_in(path: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_has_its_own_numbers() {
+        assert_eq!(innermost("Name:\tsh\nNSpid:\t4711\t12\t1\nx: 3\n"), Some(1));
+        assert_eq!(innermost("Pid:\t4711\n"), None);
+        assert_eq!(inner_pid(std::process::id()), None);
+    }
 
     #[test]
     fn the_innermost_unit_counts() {

@@ -502,7 +502,7 @@ impl Share {
         match self.are_for() {
             For::Idle => has_several || self.cause != TIMER,
             For::Work | For::CannotTell => has_several,
-            For::Other => false,
+            For::Exchange | For::Other => false,
         }
     }
 }

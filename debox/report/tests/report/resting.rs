@@ -110,3 +110,84 @@ fn waits_know_when_the_first_began_and_the_last_ended() {
         "{read:?}"
     );
 }
+
+/// Node with `execSync`: its loop waits at instance 9, the inner one at 20. Another thread has one client only.
+#[test]
+fn what_keeps_a_loop_from_its_events_is_found() {
+    let mut calls = Vec::new();
+    for round in 0..10u64 {
+        let start = 10_000 + round * 100 * MS;
+        let idle = |at: u64, instance: u64, ns: u64| Call {
+            args: [instance, 0, 0],
+            ..call(
+                "epoll_wait",
+                start + at,
+                1_000,
+                vec![sleep("epoll", "idle", ns)],
+            )
+        };
+        let on = |name: &str, fd: u64| Call {
+            args: [fd, 0, 0],
+            ..call(name, start + 21 * MS, 1_000, vec![])
+        };
+        let fsync = call(
+            "fsync",
+            start + 70 * MS,
+            1_000,
+            vec![sleep("fsync writeback", "disk", 5 * MS)],
+        );
+        let mut of_loop = vec![
+            idle(0, 9, 20 * MS),
+            on("read", 11),
+            on("write", 11),
+            on("read", 12),
+            on("write", 12),
+            idle(22 * MS, 20, 40 * MS),
+            fsync.clone(),
+        ];
+        let mut of_other = vec![idle(0, 9, 20 * MS), on("read", 11), on("write", 11), fsync];
+        for call in &mut of_loop {
+            (call.pid, call.tid) = (200, 200);
+        }
+        for call in &mut of_other {
+            (call.pid, call.tid) = (300, 300);
+        }
+        calls.extend(of_loop);
+        calls.extend(of_other);
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    write(&path, &calls, 1 << 18);
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 2, &|_| {}).expect("a report").report;
+    let [found] = &report.loops[..] else {
+        panic!("{:#?}", report.loops);
+    };
+    assert_eq!((found.tid, found.waits), (200, 10));
+    assert_eq!(found.blocked_ns, 10 * 45 * MS);
+    let causes = found.causes.iter();
+    let causes: Vec<_> = causes
+        .map(|cause| (cause.is_inner_loop, cause.count, cause.blocked_ns / MS))
+        .collect();
+    assert_eq!(causes, [(true, 10, 400), (false, 10, 50)]);
+    let turn = found.longest_turn_ns / MS;
+    assert!((75..=85).contains(&turn), "{turn}");
+    let text = report
+        .findings
+        .iter()
+        .find(|finding| finding.text.contains("event loop"));
+    let text = &text.expect("a finding").text;
+    assert!(
+        text.contains("450 ms") && text.contains("another loop inside it"),
+        "{text}"
+    );
+    // By process: both waited for the disk, and neither for idle waits.
+    let row = report
+        .by_process
+        .rows
+        .iter()
+        .find(|row| row.pid == Some(300))
+        .expect("a row");
+    assert_eq!((row.threads, row.causes[0].blocked_ns), (1, 50 * MS));
+    assert_eq!(report.by_unit.rows.len(), 1);
+}

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use debox_tests::{require_root, wait_for, Debox, Measured, Scratch};
+use debox_tests::{require_root, skipped, wait_for, Debox, Measured, Scratch};
+use serde_json::Value;
 
 /// A user that no other process has.
 const USER: u32 = 54_321;
@@ -159,6 +160,132 @@ fn a_unit_and_a_container_are_control_groups_of_that_name() {
     let found = pids(&run);
     assert_eq!(found, BTreeSet::from([of_unit.pid(), of_container.pid()]));
     assert!(!found.contains(&neither.pid()));
+}
+
+/// A container of Podman, if there is one that works here. Its root has this machine's programs.
+struct Podman {
+    options: Vec<String>,
+    name: String,
+    _scratch: Scratch,
+}
+
+impl Podman {
+    /// Some machines need another runtime or another manager of control groups than the usual one.
+    fn start() -> Result<Podman, String> {
+        let scratch = Scratch::new();
+        let root = scratch.file("root");
+        fs::create_dir_all(root.join("usr")).expect("scratch is writable");
+        for link in ["bin", "sbin", "lib", "lib64"] {
+            if let Ok(to) = fs::read_link(Path::new("/").join(link)) {
+                symlink(to, root.join(link)).expect("a link");
+            }
+        }
+        let name = format!("debox-test-{}", std::process::id());
+        let ways: [&[&str]; 3] = [
+            &[],
+            &["--cgroup-manager", "cgroupfs"],
+            &["--runtime", "runc", "--cgroup-manager", "cgroupfs"],
+        ];
+        let mut why = String::new();
+        for way in ways {
+            let mut command = Command::new("podman");
+            command
+                .args(way)
+                .args([
+                    "run",
+                    "--detach",
+                    "--rm",
+                    "--name",
+                    &name,
+                    "--network",
+                    "none",
+                ])
+                .args([
+                    "--ulimit",
+                    "nofile=1024:1024",
+                    "--ulimit",
+                    "nproc=1024:1024",
+                ])
+                .args(["--volume", "/usr:/usr:ro", "--rootfs"])
+                .arg(&root)
+                .args(["/usr/bin/sleep", "100"]);
+            let done = command.output().map_err(|error| error.to_string())?;
+            if done.status.success() {
+                return Ok(Podman {
+                    options: way.iter().map(|option| option.to_string()).collect(),
+                    name,
+                    _scratch: scratch,
+                });
+            }
+            why = String::from_utf8_lossy(&done.stderr).into_owned();
+        }
+        Err(why.lines().last().unwrap_or("no reason").to_string())
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        let mut command = Command::new("podman");
+        let command = command.args(&self.options);
+        let _ = command
+            .args(["rm", "--force", "--time", "0", &self.name])
+            .output();
+    }
+}
+
+#[test]
+fn a_container_of_podman_has_its_name_and_its_own_numbers() {
+    require_root();
+    let podman = match Podman::start() {
+        Ok(podman) => podman,
+        Err(why) => {
+            skipped(
+                "a_container_of_podman_has_its_name_and_its_own_numbers",
+                &format!("podman starts no container: {why}"),
+            );
+            return;
+        }
+    };
+    let rows = |by: &str| -> Vec<Value> {
+        let done = Debox::bare(["top", "--batch", "-n", "1", "--interval", "500ms", "--idle"])
+            .options(["--container", &podman.name, "--inside", "--by", by])
+            .options(["--format", "json"])
+            .finish()
+            .code(0);
+        let look: Value = serde_json::from_str(done.stdout.trim()).expect("a line of JSON");
+        look["rows"].as_array().expect("rows").clone()
+    };
+    let by_process = rows("process");
+    assert_eq!(by_process.len(), 1, "{by_process:#?}");
+    assert_eq!(by_process[0]["name"], "sleep");
+    assert_eq!(by_process[0]["inside"], 1, "{by_process:#?}");
+    assert_eq!(rows("unit")[0]["name"], podman.name.as_str());
+    // The same in a recording.
+    let scratch = Scratch::new();
+    let file = scratch.file("contained.parquet");
+    let file = file.to_str().expect("text");
+    Debox::bare([
+        "record",
+        "--container",
+        &podman.name,
+        "--for",
+        "300ms",
+        "-o",
+        file,
+    ])
+    .finish()
+    .code(0);
+    let done = Debox::bare(["report", file, "--by", "process"])
+        .finish()
+        .code(0);
+    let is_there = |line: &&str| line.contains(&podman.name) && line.contains("/usr/bin/sleep 100");
+    let line = done.stdout.lines().find(is_there);
+    let line = line.unwrap_or_else(|| panic!("{}", done.stdout));
+    assert_eq!(line.split_whitespace().nth(1), Some("1"), "{line}");
+    let done = Debox::bare(["report", file, "--by", "unit"])
+        .finish()
+        .code(0);
+    assert!(done.stdout.contains(&podman.name), "{}", done.stdout);
 }
 
 #[test]
