@@ -10,11 +10,13 @@ mod built;
 mod fetch;
 mod image;
 mod inside;
+mod installed;
 mod kernels;
 mod left_out;
 mod matrix;
 mod report;
 mod unit;
+mod unit_targets;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -14,7 +14,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::process::Output;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -26,14 +25,13 @@ use anyhow::Result;
 use nix::mount::mount;
 use nix::mount::MsFlags;
 
+use crate::installed::{run, text, PREFIX};
 use crate::report::Message;
 use crate::report::Outcome;
 use crate::report::TestResult;
 
 /// Where the guest's root is assembled.
 const ROOT: &str = "/mnt";
-/// The PREFIX for `make install`.
-const PREFIX: &str = "/opt/debox";
 const SERVICE: &str = "debox-broker.service";
 const SOCKET: &str = "/run/debox/broker.sock";
 /// The port that the host reads.
@@ -200,11 +198,12 @@ fn attach(what: &Path, place: &Path, how: MsFlags) -> Result<()> {
 
 type Check = (&'static str, fn() -> Result<String>);
 
-const CHECKS: [Check; 6] = [
+const CHECKS: [Check; 7] = [
     ("is_active", is_active),
     ("is_confined", is_confined),
     ("serves_a_command_of_a_user", serves_a_command),
     ("serves_a_program_of_a_user", serves_a_program),
+    ("targets_are_found", crate::unit_targets::are_found),
     ("was_refused_nothing", was_refused_nothing),
     ("ends_when_it_is_stopped", ends),
 ];
@@ -238,23 +237,6 @@ pub fn check() -> Result<()> {
     thread::sleep(Duration::from_millis(200));
     nix::sys::reboot::reboot(nix::sys::reboot::RebootMode::RB_POWER_OFF)?;
     Ok(())
-}
-
-fn text(done: &Output) -> String {
-    let all = [&done.stdout[..], &done.stderr[..]].concat();
-    String::from_utf8_lossy(&all).into_owned()
-}
-
-/// The command's output; an error if it fails.
-fn run(command: &mut Command) -> Result<String> {
-    let done = command.output().context("it does not start")?;
-    ensure!(
-        done.status.success(),
-        "{command:?} ended with {}: {}",
-        done.status,
-        text(&done)
-    );
-    Ok(text(&done))
 }
 
 fn as_nobody(program: &str) -> Command {
