@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, predictions, known-answers, fuzz, matrix, lint, install, packages, packages-test, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, fuzz, matrix, lint, install, packages, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install packages packages-test clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install packages packages-test clean
 
 all: build
 
@@ -84,6 +84,15 @@ loops:
 	scripts/setup build test
 	$(CARGO) build --release --workspace --all-targets
 	$(AS_ROOT) $(TARGET)/release/debox-loops
+
+# A machine with five faults at once, and the way from `debox top` to each by keystrokes, then the same from the page of
+# a recording: four minutes. As root, on a machine that does nothing else. OPERATOR names the directory for the screens.
+OPERATOR ?= operator
+operator:
+	scripts/setup build operator browser
+	$(CARGO) build --release --workspace --bin debox --bin latlab
+	$(AS_ROOT) python3 debox/tests/operator/trial.py --debox $(TARGET)/release/debox --latlab $(TARGET)/release/latlab \
+		-o $(OPERATOR)
 
 # Each fuzz target for half a minute, or for so many seconds: make fuzz SECONDS=600. Some targets
 # alone: make fuzz TARGETS='broker unwinding'
