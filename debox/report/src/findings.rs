@@ -67,8 +67,8 @@ struct Finder<'a> {
 
 pub fn findings(report: &Report) -> Vec<Finding> {
     let totals = &report.totals;
-    let resting = report.waits.iter().filter(|wait| wait.is_rest);
-    let resting = resting.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+    let calls = report.calls.iter();
+    let resting = calls.fold(0u64, |sum, call| sum.saturating_add(call.resting_ns));
     let active = totals
         .wall_ns
         .saturating_sub(totals.idle_ns)
@@ -201,13 +201,7 @@ impl<'a> Finder<'a> {
     /// A call's time without idle waits and waits for work.
     fn cost(&self, call: &Call) -> u64 {
         let cost = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
-        cost.saturating_sub(self.resting(call))
-    }
-
-    fn resting(&self, call: &Call) -> u64 {
-        let waits = self.report.waits.iter();
-        let waits = waits.filter(|wait| wait.call == call.name && wait.is_rest);
-        waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
+        cost.saturating_sub(call.resting_ns)
     }
 
     /// Where the time of the most expensive calls went, unless a few waits explain it. Without this, a
@@ -239,7 +233,7 @@ impl<'a> Finder<'a> {
                 .take(NAMES)
                 .map(|(ns, label)| format!("{label} {}", time(ns)))
                 .collect();
-            let parts = parts(&call.budget, self.resting(call), &labels.join(", "));
+            let parts = parts(&call.budget, call.resting_ns, &labels.join(", "));
             let kind = parts[0].1;
             let words: Vec<String> = parts
                 .into_iter()
@@ -284,11 +278,15 @@ impl<'a> Finder<'a> {
         labels
     }
 
+    /// The part of a call's waits with a label that is for work: the table of waits may have left out rows of it.
     fn resting_for(&self, call: &str, label: &str) -> u64 {
-        let waits = self.report.waits.iter();
-        let waits = waits.filter(|wait| wait.call == call && wait.label == label);
-        let waits = waits.filter(|wait| wait.is_rest);
-        waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
+        if label != rest::FUTEX {
+            return 0;
+        }
+        let report = self.report;
+        let mut calls = report.calls.iter().chain(&report.between_calls);
+        let found = calls.find(|found| found.name == call);
+        found.map_or(0, |found| found.resting_ns)
     }
 
     /// Waits shared by many threads, or made from many places: none of them need be long by itself.
@@ -302,25 +300,29 @@ impl<'a> Finder<'a> {
             for (label, cell) in report.matrix.labels.iter().zip(row) {
                 let is_told = |wait: &&Wait| {
                     let is_here = wait.call == *call && wait.label == label.label;
-                    is_here && (wait.blocked_ns >= self.least || wait.is_rest)
+                    is_here && wait.blocked_ns >= self.least && !wait.is_rest
                 };
                 let told = report.waits.iter().filter(is_told);
                 let told = told.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
-                let is_much = cell.blocked_ns >= self.least && told < cell.blocked_ns / 2;
+                let resting = self.resting_for(call, &label.label);
+                let blocked = cell.blocked_ns.saturating_sub(resting);
+                let is_much = blocked >= self.least && told < blocked / 2;
                 if label.class != "idle" && is_much {
-                    cells.push((cell.blocked_ns, call, label, cell));
+                    // How often threads rested is not known of a call.
+                    let times = (resting == 0).then_some(cell.sleeps);
+                    cells.push((blocked, call, label, times));
                 }
             }
         }
         cells.sort_by_key(|(blocked, ..)| std::cmp::Reverse(*blocked));
-        for (blocked, call, label, cell) in cells.into_iter().take(SHARED) {
+        for (blocked, call, label, times) in cells.into_iter().take(SHARED) {
             let place = if call == USER { "between calls" } else { call };
+            let times =
+                times.map_or_else(String::new, |times| format!(" ({} times)", count(times)));
             let text = format!(
-                "Threads waited {} for {} in {place} ({} times), each thread or place only a part of \
-                 it.",
+                "Threads waited {} for {} in {place}{times}, each thread or place only a part of it.",
                 time(blocked),
-                label.label,
-                count(cell.sleeps)
+                label.label
             );
             self.add(FindingKind::Wait, text, "matrix".into(), blocked);
         }

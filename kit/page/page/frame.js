@@ -46,7 +46,7 @@ function openTo(id) {
 
 // Keys: [key, what it does, function]. Pages add their own.
 const keys = [
-  ["/", "search", () => document.getElementById("search").focus()],
+  ["/", "search; Enter goes to the tables that match, one after the other", () => document.getElementById("search").focus()],
   ["j", "go to the next section", () => goBy(1)],
   ["k", "go to the section before", () => goBy(-1)],
   ["d", "light or dark", () => document.getElementById("theme").click()],
@@ -90,6 +90,7 @@ function listen() {
   });
   const input = document.getElementById("search");
   input.addEventListener("input", () => search(input.value));
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); showMatch(); } });
   undoes.push(() => { const had = wanted !== ""; input.value = ""; if (had) search(""); return had; });
   addEventListener("hashchange", () => openTo(location.hash.slice(1)));
   // A link to the place where the page is already changes no address.
@@ -102,12 +103,25 @@ function listen() {
 // What happens on a search, in addition to the tables.
 const searches = [];
 
+// Tables with matches, one after the other.
+let lastMatch = -1;
+function showMatch() {
+  const places = tables.map((one) => one.place).filter((place) => place.isConnected && Number(place.dataset.matches) > 0);
+  if (wanted === "" || !places.length) return;
+  lastMatch = (lastMatch + 1) % places.length;
+  const place = places[lastMatch];
+  for (let at = place.parentElement; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  drawAll(false);
+  place.scrollIntoView({ block: "center" });
+}
+
 function search(text) {
   wanted = text.trim().toLowerCase();
+  lastMatch = -1;
   updateTables();
   searches.forEach((act) => act(wanted));
   const rows = tables.reduce((sum, one) => sum + (one.place.isConnected ? Number(one.place.dataset.matches) : 0), 0);
-  document.getElementById("found").textContent = wanted ? `${count(rows)} ${rows === 1 ? "row matches" : "rows match"}` : "";
+  document.getElementById("found").textContent = wanted ? `${count(rows)} ${rows === 1 ? "row matches" : "rows match"}${rows ? "; Enter shows them" : ""}` : "";
   // Folded sections with matches say so.
   for (const details of main.querySelectorAll("details.folded")) {
     const here = [...details.querySelectorAll(".table")].reduce((sum, one) => sum + Number(one.dataset.matches), 0);
