@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
-use super::super::protocol::{self, Reply, Request, REPLY_MAX, REQUEST_MAX};
-use super::super::run::BATCH;
+use super::super::protocol::{self, Reply, Request, BATCH, REPLY_MAX, REQUEST_MAX};
+use super::super::record_data::FiredCall;
 use super::*;
 
 /// A struct of the probes with the same byte everywhere.
@@ -113,6 +113,7 @@ fn the_longest_replies_are_not_too_long() {
         call_sites: vec![CallSite::from(&filled::<types::call_site_seen>(0xff)); BATCH],
         resources: vec![Resource::from(&filled::<types::resource_seen>(0xff)); BATCH],
         titles: vec![Title::from(&filled::<types::title_seen>(0xff)); BATCH],
+        fired: vec![FiredCall::from(&filled::<types::trigger_fired>(0xff)); BATCH],
         is_more: true,
     };
     assert!(protocol::encode(&events).len() <= REPLY_MAX);
