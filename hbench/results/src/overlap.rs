@@ -25,18 +25,19 @@ pub struct Overlap {
     kinds: Vec<String>,
 }
 
-/// At the same moment, who begins to run comes first and who sleeps last: otherwise a wait of no time would be seen.
+/// At the same moment, who is woken comes before who runs, and who sleeps comes last: otherwise a wait of no time would be
+/// seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A thread begins; no kind of wait ends with it.
     Born,
-    /// A woken thread has the CPU; whether another thread had woken it.
-    Runs {
-        by_thread: bool,
-    },
     /// The sleep of this kind ends.
     Wakes {
         kind: u32,
+        by_thread: bool,
+    },
+    /// A woken thread has the CPU; whether another thread had woken it.
+    Runs {
         by_thread: bool,
     },
     Sleeps,

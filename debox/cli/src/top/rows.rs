@@ -64,12 +64,15 @@ pub struct Share {
     pub ns: u64,
 }
 
+/// What it is, and of which kind.
+type Named = (Rc<str>, Rc<str>);
+
 /// The sums of a row while it is made.
 #[derive(Default)]
 struct Sums {
     row: Row,
-    why: HashMap<(Rc<str>, Rc<str>), Time>,
-    held_by: HashMap<(Rc<str>, Rc<str>), Time>,
+    why: HashMap<Named, Time>,
+    held_by: HashMap<Named, Time>,
 }
 
 /// A part of a row's time, and how much of it holds something up: that is told first, unless it is little.
@@ -266,8 +269,8 @@ impl Sums {
     }
 }
 
-fn shares(of: HashMap<(Rc<str>, Rc<str>), Time>, harm_first: bool) -> Vec<Share> {
-    let mut shares: Vec<((Rc<str>, Rc<str>), Time)> = of.into_iter().collect();
+fn shares(of: HashMap<Named, Time>, harm_first: bool) -> Vec<Share> {
+    let mut shares: Vec<(Named, Time)> = of.into_iter().collect();
     shares.sort_by_key(|((what, _), time)| {
         let harm_ns = if harm_first { time.harm_ns } else { 0 };
         (Reverse((harm_ns, time.ns)), Rc::clone(what))
