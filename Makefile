@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, fuzz, matrix, lint, install, packages, packages-test, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install packages packages-test clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install packages docs packages-test clean
 
 all: build
 
@@ -177,6 +177,11 @@ install:
 packages:
 	scripts/setup build packages
 	scripts/packages
+
+# The documentation as a site, target/docs/html, with all links checked.
+docs:
+	scripts/setup docs
+	scripts/docs
 
 # The packages, each used by what it is made for, in clean roots of Debian 12 and 13.
 packages-test: packages
