@@ -83,7 +83,20 @@ fn a_delayed_call_moves_by_its_delay_and_is_named() {
         env!("CARGO_MANIFEST_DIR"),
         "/../schema/examples/application.vec"
     );
-    let printed = hbench(&["explain", &a, &b, application, "--format", "json"]);
+    let printed = hbench(&[
+        "explain",
+        &a,
+        &b,
+        application,
+        "--on",
+        &a,
+        "--format",
+        "json",
+    ]);
     let contrast: Value = serde_json::from_slice(&printed).expect("JSON");
-    assert_eq!(contrast["parts"][0]["name"], "file.open", "{contrast}");
+    // The example's waits for the CPU are scaled by all of its work, and so by the opens, too.
+    let parts = contrast["parts"].as_array().expect("parts");
+    let mut names = parts.iter().filter_map(|part| part["name"].as_str());
+    let first = names.find(|name| !name.starts_with("waiting"));
+    assert_eq!(first, Some("file.open"), "{contrast}");
 }
