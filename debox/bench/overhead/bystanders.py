@@ -22,6 +22,7 @@ from statistics import median
 
 import stats
 from brokered import CHECKOUT, HERE, Broker
+from workloads import bystander_times
 
 USER = 61000
 PER_USER = 50
@@ -75,16 +76,6 @@ def runs(directory: Path, count: int, socket: str) -> Iterator[None]:
         yield
 
 
-def measure(directory: Path, seconds: str) -> dict[str, float]:
-    times = {}
-    for program in [["calls", seconds, directory / "data"], ["pingpong", seconds]]:
-        result = directory / "result"
-        subprocess.run([directory / program[0], result, *program[1:]], check=True)
-        lines = [line.split() for line in result.read_text().splitlines()]
-        times |= {" ".join(line[1:-1]): float(line[-1]) for line in lines if line[0] == "time"}
-    return times
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--release", type=Path, default=CHECKOUT / "target/release")
@@ -122,7 +113,7 @@ def main() -> None:
                         stack.enter_context(crowd(directory, count, count, USER, socket))
                     elif group == "debox run, all details":
                         stack.enter_context(runs(directory, count, socket))
-                    samples.setdefault((group, count), []).append(measure(directory, arguments.seconds))
+                    samples.setdefault((group, count), []).append(bystander_times(directory, arguments.seconds))
 
     print(f"{'':24}{'':>6}" + "".join(f"{name:>14}   {'ratio (quartiles)':24}" for name, _ in COLUMNS))
     for peer in peers:

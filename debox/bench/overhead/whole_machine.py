@@ -26,6 +26,7 @@ from statistics import median
 
 import stats
 from brokered import CHECKOUT, HERE
+from workloads import bystander_times
 
 COLUMNS = ["getppid", "pread 4096", "pipe, 1 CPU"]
 BPFTRACE = """
@@ -115,16 +116,6 @@ def running(command, settles_s, ends=signal.SIGINT):
         process.wait(60)
 
 
-def measure(directory: Path, seconds: str) -> dict[str, float]:
-    times = {}
-    for program in [["calls", seconds, directory / "data"], ["pingpong", seconds]]:
-        result = directory / "result"
-        subprocess.run([directory / program[0], result, *program[1:]], check=True)
-        lines = [line.split() for line in result.read_text().splitlines()]
-        times |= {" ".join(line[1:-1]): float(line[-1]) for line in lines if line[0] == "time"}
-    return times
-
-
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -150,7 +141,7 @@ def bystanders(directory: Path, debox: Path, rounds: int, seconds: str) -> None:
         turn = number % len(names)
         for name in [*names[turn:], *names[:turn]]:
             with running(watchers[name], 4):
-                samples[name].append(measure(directory, seconds))
+                samples[name].append(bystander_times(directory, seconds))
             recording.unlink(missing_ok=True)
     print(f"{rounds} rounds; ns by call or round trip, ratio to nothing: median (quartiles)")
     for column in COLUMNS:

@@ -147,3 +147,14 @@ def prepare(scratch: Path, scale: Scale) -> list[Suite]:
             processes=True,
         ),
     ]
+
+
+def bystander_times(directory: Path, seconds: str) -> dict[str, float]:
+    """What `calls` and `pingpong`, which were built in the directory, print of the time of each operation."""
+    times = {}
+    for program in [["calls", seconds, directory / "data"], ["pingpong", seconds]]:
+        result = directory / "result"
+        subprocess.run([directory / program[0], result, *program[1:]], check=True)
+        lines = [line.split() for line in result.read_text().splitlines()]
+        times |= {" ".join(line[1:-1]): float(line[-1]) for line in lines if line[0] == "time"}
+    return times
