@@ -125,7 +125,7 @@ mod tests {
     fn sockets_say_whom_a_thread_serves() {
         let (waker, woken) = UnixStream::pair().unwrap();
         let pipe = fs::File::open("/dev/null").unwrap();
-        assert_eq!(of(&[&pipe, &waker, &woken]), Some(Serves::Nobody));
+        assert_eq!(of(&[&pipe, &waker, &woken]), Some(Serves::NoClient));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();

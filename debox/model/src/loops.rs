@@ -105,7 +105,7 @@ impl Own {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Serves {
     /// From timers, signals and threads of the same program only.
-    Nobody,
+    NoClient,
     /// From one connection.
     One,
     /// From a socket that accepts connections or takes datagrams, or from several connections.
@@ -118,7 +118,7 @@ impl Serves {
         match (has_listener, connections) {
             (true, _) | (false, 2..) => Serves::Several,
             (false, 1) => Serves::One,
-            (false, 0) => Serves::Nobody,
+            (false, 0) => Serves::NoClient,
         }
     }
 }
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn one_connection_is_one_client() {
-        assert_eq!(Serves::of(false, 0), Serves::Nobody);
+        assert_eq!(Serves::of(false, 0), Serves::NoClient);
         assert_eq!(Serves::of(false, 1), Serves::One);
         assert_eq!(Serves::of(false, 2), Serves::Several);
         assert_eq!(Serves::of(true, 0), Serves::Several);
-        assert!(Serves::Several > Serves::One && Serves::One > Serves::Nobody);
+        assert!(Serves::Several > Serves::One && Serves::One > Serves::NoClient);
     }
 }

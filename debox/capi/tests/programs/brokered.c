@@ -55,7 +55,7 @@ static void check_no_address(const struct debox_record *record)
 
 /*
  * Explains a sleep, and tries for a minute: attaching and detaching probes takes the broker
- * milliseconds, but on an emulated processor many seconds, in which it answers nobody.
+ * milliseconds, but seconds on an emulated processor. It answers no client in that time.
  */
 static void explain(const struct debox_record *record, struct debox_explanation *explained)
 {

@@ -90,7 +90,7 @@ impl Waiter {
         // Programs that are no loops call poll, too: of these the best is assumed.
         let polled = self.polled.filter(|_| self.polls >= POLLS_MIN);
         let polled = polled.and_then(|answer| answer.serves);
-        serves.max().or(polled).unwrap_or(Serves::Nobody)
+        serves.max().or(polled).unwrap_or(Serves::NoClient)
     }
 
     fn serves_at(&self, instance: u32) -> Option<Serves> {
@@ -166,7 +166,7 @@ impl Loops {
         if serves != Serves::Several {
             let is_latch = events == Some(EventWait::AtInstance)
                 && serves == Serves::One
-                && waiter.serves_at(instance) == Some(Serves::Nobody);
+                && waiter.serves_at(instance) == Some(Serves::NoClient);
             return if is_latch {
                 Place::Latch
             } else {

@@ -85,7 +85,7 @@ fn whatever_a_loop_waits_for_but_its_events_blocks_it() {
             instances: serves.map(|serves| (9, serves)).into_iter().collect(),
             ..Answers::default()
         };
-        answers.instances.insert(20, Serves::Nobody);
+        answers.instances.insert(20, Serves::NoClient);
         assert_eq!(places(&waits, &mut answers), expected, "{serves:?}");
     }
 }
@@ -102,7 +102,7 @@ fn a_thread_with_one_client_is_no_loop() {
         wait(200, "fsync", "fsync writeback", "disk", None),
     ];
     let mut answers = Answers {
-        instances: [(4, Serves::Nobody), (7, Serves::One)].into(),
+        instances: [(4, Serves::NoClient), (7, Serves::One)].into(),
         ..Answers::default()
     };
     use Place::{Latch, Outside};
@@ -164,7 +164,7 @@ fn threads_that_share_their_events_rest_between_turns() {
 fn answers_are_kept_and_asked_for_again() {
     let mut loops = Loops::default();
     let mut answers = Answers {
-        instances: [(9, Serves::Nobody)].into(),
+        instances: [(9, Serves::NoClient)].into(),
         ..Answers::default()
     };
     let waits = [epoll(100, 9)];

@@ -75,7 +75,8 @@ struct Sums {
     held_by: HashMap<Named, Time>,
 }
 
-/// A part of a row's time, and how much of it holds something up: that is told first, unless it is little.
+/// A part of a row's time, and how much of it holds something up. Parts that hold something up are shown first, unless they
+/// are a small share of the row.
 #[derive(Default)]
 struct Time {
     harm_ns: u64,

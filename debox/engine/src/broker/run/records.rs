@@ -2,8 +2,8 @@
 //! The records of a client's calls, until the client fetches them.
 //!
 //! They wait in the kernel, in a ring buffer that only the broker reads, until the client asks for them. What does not
-//! fit there is lost, and counted. The buffer itself is not handed out: whoever may write to its consumer's position can
-//! make some kernels write over records that probes are about to complete.
+//! fit there is lost, and counted. The client does not get the buffer itself: on some kernels, a process that can write the
+//! consumer's position can make the kernel overwrite records that probes are about to complete (CVE-2024-41009).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
