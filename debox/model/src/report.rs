@@ -10,11 +10,12 @@ mod kinds;
 mod resource;
 mod samples;
 mod shares;
+mod trace;
+mod waits;
 
 use serde::{Deserialize, Serialize};
 
 use crate::frame::Frame;
-use crate::runtimes::Runtimes;
 
 pub use deadlock::{Deadlock, DeadlockWait};
 pub use headline::{is_server_call, Account, CallTime};
@@ -22,6 +23,10 @@ pub use kinds::{Certainty, ChainEnd, CpuWaitKind, CpuWaitPart, WaitersScope, Wak
 pub use resource::Resource;
 pub use samples::{interval, SampledFunction, SampledPlace, SampledStack, Samples};
 pub use shares::{CallPart, Headline, InCall, Share, ShortLived};
+pub use trace::{Trace, TraceCall, TraceDenied, TraceEvent, TraceFunction, TraceLack, TraceLost};
+pub use waits::{
+    Chain, ChainLink, CpuWait, Owner, ResourceShare, Sleep, SleepCallSite, Spin, Waker,
+};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
@@ -126,20 +131,6 @@ impl Report {
         self.hints = hints::of_callers(shares.chain(sites), sources);
         self
     }
-}
-
-/// A kernel lock that calls spun on.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spin {
-    pub syscall: String,
-    /// `mutex`, `rwsem`, or `lock` for a spinlock or rwlock; with its name if that is known.
-    pub lock: Resource,
-    /// The kernel function that took it.
-    pub site: Frame,
-    pub count: u64,
-    /// Included in the calls' `spin_ns`.
-    pub spin_ns: u64,
-    pub max_ns: u64,
 }
 
 /// A predicate over the record of a call, and the calls for which it held.
@@ -291,41 +282,6 @@ pub struct Syscall {
     pub write_bytes: Option<u64>,
 }
 
-/// One kernel site where one system call slept.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sleep {
-    pub syscall: String,
-    pub label: String,
-    /// `idle`, `disk`, `lock`, `memory`, `cpu`, `network`, `process` or `other`.
-    pub class: String,
-    /// `function+0xOFF`, with file and line where the kernel has debug information.
-    pub site: Frame,
-    pub count: u64,
-    pub blocked_ns: u64,
-    pub max_ns: u64,
-    /// The kernel stack, innermost first.
-    pub frames: Vec<Frame>,
-    pub wakers: Vec<Waker>,
-    /// Most waiters when a sleep began, the sleeper included; null when not counted.
-    pub waiters_entry_max: Option<u64>,
-    /// Most waiters left when a sleep ended, the sleeper not included.
-    pub waiters_exit_max: Option<u64>,
-    /// `all` (contended kernel locks: over all tasks) or `monitored`; null when not counted.
-    pub waiters_scope: Option<WaitersScope>,
-    /// What the sleeps waited on; of several resources, the one with the most time. Null if neither the call's
-    /// arguments nor the kernel identify it.
-    #[serde(default)]
-    pub resource: Option<Resource>,
-    /// All resources, the one with the most time first.
-    #[serde(default)]
-    pub resources: Vec<ResourceShare>,
-    /// Who held the resource when the sleeps began; empty for resources that cannot be held (pipes, disks,
-    /// timers).
-    #[serde(default)]
-    pub owners: Vec<Owner>,
-    pub call_sites: Vec<SleepCallSite>,
-}
-
 /// A process's name from its command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
@@ -357,120 +313,6 @@ impl Process {
             None => self.command.join(" "),
         }
     }
-}
-
-impl Sleep {
-    /// Time asleep at call sites where a runtime's threads only wait for work.
-    pub fn parked_ns(&self) -> u64 {
-        let is_parked = |site: &&SleepCallSite| Runtimes::builtin().are_parking(&site.frames);
-        let parked = self.call_sites.iter().filter(is_parked);
-        parked.fold(0, |sum, site| sum.saturating_add(site.blocked_ns))
-    }
-}
-
-/// One of the resources that sleeps waited on.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ResourceShare {
-    #[serde(flatten)]
-    pub resource: Resource,
-    pub count: u64,
-    pub blocked_ns: u64,
-}
-
-/// Who held what sleeps waited on at the time they began.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Owner {
-    pub certainty: Certainty,
-    pub comm: Option<String>,
-    /// For file locks, the process that took the lock.
-    pub tid: Option<u32>,
-    /// Sleeps that waited for this owner.
-    pub count: u64,
-    pub blocked_ns: u64,
-    /// `on CPU`, `waiting for a CPU`, or the label of its own sleep; null when not known.
-    pub doing: Option<String>,
-}
-
-/// Who had the CPU while threads waited for one, or what kept them from it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct CpuWait {
-    /// The call in which they waited; `(user)`: between calls.
-    pub syscall: String,
-    /// Whether they waited after they were woken or after they were preempted; null in a recording's report.
-    pub part: Option<CpuWaitPart>,
-    pub kind: CpuWaitKind,
-    /// Name of the process that had the CPU; null unless `kind` is `task` or `kernel`.
-    pub comm: Option<String>,
-    pub pid: Option<u32>,
-    /// Whether the process is monitored.
-    pub is_own: bool,
-    /// Whether it ran under a real-time or deadline policy.
-    pub is_real_time: bool,
-    /// Quota: last component of the control group's path.
-    pub group: Option<String>,
-    /// Quota: CPU time in each period.
-    pub quota_ns: Option<u64>,
-    pub period_ns: Option<u64>,
-    /// Turns on the CPU during such waits; for `quota`, the number of waits.
-    pub turns: u64,
-    pub ns: u64,
-    /// The longest turn.
-    pub max_ns: u64,
-    /// CPUs on which the waiting threads may run, the fewest seen; null if `untold`.
-    pub cpus_allowed: Option<u32>,
-}
-
-/// A waited for B, which waited for C: each link waited for the next one.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Chain {
-    /// Waits of the first link that had this chain.
-    pub count: u64,
-    /// Why there is no further link.
-    pub end: ChainEnd,
-    pub links: Vec<ChainLink>,
-}
-
-/// A task in a chain.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ChainLink {
-    pub comm: String,
-    /// Null when there were several of that name.
-    pub tid: Option<u32>,
-    /// How long the first link waited; how long a later one was itself asleep during the wait of
-    /// the link before it. Null when it was not monitored.
-    pub waited_ns: Option<u64>,
-    /// The part of `waited_ns` that `label` explains: a link may sleep at several places.
-    pub label_ns: Option<u64>,
-    /// The place where it slept longest; null if it did not sleep.
-    pub label: Option<String>,
-    pub class: Option<String>,
-    pub syscall: Option<String>,
-    /// What it did when the wait of the link before it began; null for the first link.
-    pub doing: Option<String>,
-    /// How certain it is that this link waited for the next one; null for the last link.
-    pub certainty: Option<Certainty>,
-}
-
-/// Who ended sleeps.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Waker {
-    pub kind: WakerKind,
-    /// Null unless `kind` is `task`: an interrupted bystander is not a waker.
-    pub comm: Option<String>,
-    pub tid: Option<u32>,
-    pub count: u64,
-}
-
-/// Where in the program a sleeping call was made.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct SleepCallSite {
-    /// User stack, innermost first.
-    pub frames: Vec<Frame>,
-    /// The innermost frame of the program's own code, which is neither the C library's nor a language
-    /// runtime's.
-    pub caller: Option<Frame>,
-    pub count: u64,
-    pub blocked_ns: u64,
 }
 
 /// Where in the program calls were made (detail `callsites`).
@@ -560,106 +402,4 @@ pub struct Untapped {
     pub resources: Vec<ResourceShare>,
     #[serde(default)]
     pub owners: Vec<Owner>,
-}
-
-/// The call tree inside the kernel.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Trace {
-    /// `kprobe.session`, `kprobe.multi`, `fentry`, or `sampled`: no functions, only where the clock found calls
-    /// and the tracepoints that they passed.
-    pub method: String,
-    /// Methods that would have shown more, and why they do not work here.
-    pub instead_of: Vec<TraceLack>,
-    pub functions_attached: u64,
-    /// Functions nested deeper were not followed; null when sampled.
-    pub depth_max: Option<u32>,
-    /// CPU time between two samples; null unless sampled.
-    pub period_ns: Option<u64>,
-    /// Functions that were requested but not probed.
-    pub denied: Vec<TraceDenied>,
-    pub lost: TraceLost,
-    /// Functions entered (or samples taken) in an interrupt on top of a call: they do not belong to the call
-    /// and are not in the tree.
-    pub in_interrupts: u64,
-    /// By system call, the longest (or most often sampled) first.
-    pub tree: Vec<TraceCall>,
-}
-
-/// A trace method that does not work here.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TraceLack {
-    pub method: String,
-    pub why: String,
-}
-
-/// Functions that were not probed for one reason.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TraceDenied {
-    pub why: String,
-    pub count: u64,
-    /// The first of them.
-    pub functions: Vec<String>,
-}
-
-/// Parts of the call tree that were seen but not kept. All zero in a complete tree.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TraceLost {
-    /// Functions entered deeper than `depth_max`.
-    pub depth: u64,
-    /// Functions entered that the table had no place for.
-    pub nodes: u64,
-    /// Functions entered by more threads at the same time than are followed.
-    pub threads: u64,
-    /// Entries without a return, other than of calls that were still running.
-    pub unreturned: u64,
-    /// Returns without an entry, such as of functions entered before the session.
-    pub unmatched: u64,
-    /// Times the kernel skipped a probe.
-    pub missed: u64,
-    /// Entries that did not fit a thread's records; the tree has them.
-    pub entries: u64,
-    /// Samples without a stack.
-    pub stacks: u64,
-    /// Tracepoints passed that the table had no place for.
-    pub events: u64,
-}
-
-/// The inside of one system call, all calls of that name added up.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TraceCall {
-    pub syscall: String,
-    /// Time in the functions below; null when sampled.
-    pub total_ns: Option<u64>,
-    /// Null unless sampled.
-    pub samples: Option<u64>,
-    /// In the order of their first entry; when sampled, the most often found first.
-    pub functions: Vec<TraceFunction>,
-    /// Tracepoints passed; only when sampled.
-    pub events: Vec<TraceEvent>,
-}
-
-/// A function, as reached by one chain of callers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TraceFunction {
-    pub function: String,
-    /// Null when sampled, as are all times.
-    pub entered: Option<u64>,
-    /// Returns that were seen; `total_ns` and the fields after it cover only these.
-    pub returned: Option<u64>,
-    pub total_ns: Option<u64>,
-    /// Without the functions below.
-    pub self_ns: Option<u64>,
-    /// Time asleep; included in `total_ns`.
-    pub blocked_ns: Option<u64>,
-    pub max_ns: Option<u64>,
-    /// How often the clock found the call in it or below; null unless sampled.
-    pub samples: Option<u64>,
-    pub children: Vec<TraceFunction>,
-}
-
-/// A tracepoint that calls passed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TraceEvent {
-    pub event: String,
-    pub count: u64,
 }
