@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use rustix::fs::{
-    fadvise, openat2, statx, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx,
-    StatxFlags, CWD,
+    openat2, statx, AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, CWD,
 };
 use rustix::io::Errno;
 
@@ -32,8 +31,6 @@ pub struct Root {
     pub device: u64,
     /// The files belong to this user, so reading them need not note the time of access.
     may_skip_access_time: AtomicBool,
-    /// The kernel reads ahead, also for the loop.
-    reads_ahead: AtomicBool,
 }
 
 /// Which file it is, whatever its name.
@@ -91,7 +88,6 @@ impl Root {
             number: ROOTS.fetch_add(1, Ordering::Relaxed),
             device: device(&status),
             may_skip_access_time: AtomicBool::new(true),
-            reads_ahead: AtomicBool::new(false),
         };
         // Whether the call exists; what it finds does not matter.
         match root.open_with(b"", ResolveFlags::CACHED) {
@@ -104,11 +100,6 @@ impl Root {
             ),
             _ => Ok(root),
         }
-    }
-
-    /// Has the kernel read ahead in the files that are opened from now on.
-    pub fn read_ahead(&self) {
-        self.reads_ahead.store(true, Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -188,8 +179,7 @@ impl Root {
     }
 
     fn lookup(&self, opened: Result<OwnedFd, Errno>) -> Lookup {
-        let reads_ahead = self.reads_ahead.load(Ordering::Relaxed);
-        match opened.and_then(|fd| File::of(fd, reads_ahead)) {
+        match opened.and_then(File::of) {
             Ok(file) => Lookup::Found(Arc::new(file)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Lookup::Missing,
             Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO) => {
@@ -202,7 +192,7 @@ impl Root {
 }
 
 impl File {
-    fn of(fd: OwnedFd, reads_ahead: bool) -> Result<File, Errno> {
+    fn of(fd: OwnedFd) -> Result<File, Errno> {
         // What the inode in memory says: network file systems are not asked.
         let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let status = statx(&fd, "", how, StatxFlags::BASIC_STATS)?;
@@ -211,11 +201,6 @@ impl File {
             FileType::Directory => Kind::Directory,
             _ => Kind::Other,
         };
-        if kind == Kind::Regular && status.stx_size <= SMALL && !reads_ahead {
-            // On a miss the kernel reads in the loop what is asked for, and so it reads no more. Of a larger file a second
-            // read would have to follow.
-            let _ = fadvise(&fd, 0, None, Advice::Random);
-        }
         Ok(File {
             fd,
             id: FileId {

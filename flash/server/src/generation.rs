@@ -17,7 +17,6 @@ use crate::access::passwords::Passwords;
 use crate::address::Address;
 use crate::context::{Heirs, Phase, Shared};
 use crate::event_loop::EventLoop;
-use crate::files::Root;
 use crate::handover::Arrivals;
 use crate::helpers::pools::Pools;
 use crate::helpers::{Inbox, Pool};
@@ -78,9 +77,6 @@ impl Generation {
         let mut earlier = before.map(Generation::of_sites).unwrap_or_default();
         earlier.applications.clone_from(&parts.applications);
         let (hosts, upstreams) = sites::open(&plan.hosts, &network.listens, &earlier)?;
-        if plan.options.stages.stage.reads_ahead() {
-            sites::roots(&hosts).for_each(Root::read_ahead);
-        }
         let (status, statuses) = mpsc::channel();
         let few = (plan.helpers / 4).max(1);
         let devices = sites::devices(&hosts);

@@ -177,12 +177,6 @@ pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
     found
 }
 
-/// The roots of all locations; several may have the same.
-pub fn roots(hosts: &[Hosts]) -> impl Iterator<Item = &Root> {
-    let rules = hosts.iter().flat_map(Hosts::rules);
-    rules.filter_map(|rules| rules.root.as_deref())
-}
-
 /// The devices of all roots, each once.
 pub fn devices(hosts: &[Hosts]) -> Vec<u64> {
     let locations = hosts.iter().flat_map(Hosts::rules);

@@ -207,11 +207,6 @@ impl Stage {
         &STAGES[STAGES.len() - 1]
     }
 
-    /// A loop may call `sendfile` or `writev` for what is not in memory, so the kernel should read ahead.
-    pub fn reads_ahead(&self) -> bool {
-        matches!(self.residency, Residency::Mincore | Residency::Assumed)
-    }
-
     /// System calls that a loop makes in this stage only.
     pub fn own_calls(&self) -> &'static [libc::c_long] {
         match self.residency {

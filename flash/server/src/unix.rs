@@ -218,11 +218,20 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    /// A socket at which nobody listens any more. Children that other tests start at this moment have the listening
+    /// one, too, until they execute their program or end.
+    fn leave_a_name(path: &Path) {
+        drop(UnixListener::bind(path).expect("room"));
+        while UnixStream::connect(path).is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_dead_servers_name_is_replaced_and_a_living_ones_is_not() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("socket");
-        drop(UnixListener::bind(&path).expect("room"));
+        leave_a_name(&path);
         let settings = Settings::default();
         let (socket, name) = listen_at(&path, &settings).expect("nobody listens");
         let mode = std::fs::metadata(&path).expect("it is there").permissions();

@@ -52,7 +52,6 @@ const LOOP: &[c_long] = &[
     libc::SYS_epoll_pwait2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
-    libc::SYS_fadvise64,
     libc::SYS_openat2,
     libc::SYS_recvfrom,
     libc::SYS_sendfile,
@@ -133,6 +132,7 @@ const HOSTILE: &[c_long] = &[
     libc::SYS_reboot,
     libc::SYS_request_key,
     libc::SYS_setns,
+    libc::SYS_truncate,
     libc::SYS_umount2,
     libc::SYS_unshare,
     libc::SYS_userfaultfd,
