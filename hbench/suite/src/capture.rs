@@ -213,7 +213,27 @@ fn file_system(directory: &Path) -> Option<String> {
             best = Some((point.len(), kind.to_string()));
         }
     }
+    // In a chroot, the list has only the mounts below the root.
     best.map(|(_, kind)| kind)
+        .or_else(|| sys::file_system_magic(&directory).map(named_by_magic))
+}
+
+/// A file system's name by its number (`linux/magic.h`).
+fn named_by_magic(magic: u32) -> String {
+    let name = match magic {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x794c_7630 => "overlay",
+        0xf2f5_2010 => "f2fs",
+        0x2fc1_2fc1 => "zfs",
+        0x6969 => "nfs",
+        0x6573_5546 => "fuse",
+        0x7371_7368 => "squashfs",
+        other => return format!("a file system of type {other:#x}"),
+    };
+    name.to_string()
 }
 
 #[cfg(test)]
@@ -228,6 +248,23 @@ mod tests {
         assert_eq!(chosen("always [madvise] never"), "madvise");
         assert_eq!(chosen("odd"), "odd");
         assert_eq!(field("a : b\nc: d e", "c"), Some("d e".to_string()));
+    }
+
+    /// Both ways to find a file system agree where it has one name in both.
+    #[test]
+    fn a_file_system_has_the_same_name_by_its_number() {
+        let directory = std::env::temp_dir();
+        let by_number = sys::file_system_magic(&directory).map(named_by_magic);
+        let by_number = by_number.expect("the directory is there");
+        let by_mount = file_system(&directory).expect("it is mounted");
+        // Versions of one file system have one number.
+        let is_same = by_mount.starts_with(&by_number[..3]);
+        assert!(
+            is_same || by_number.starts_with("a file system of type"),
+            "{by_number}, {by_mount}"
+        );
+        assert_eq!(sys::file_system_magic(Path::new("/nonexistent")), None);
+        assert_eq!(named_by_magic(1), "a file system of type 0x1");
     }
 
     #[test]

@@ -68,8 +68,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Run) -> Result<u8> {
-    let recorded = measure::run(arguments)?;
+    let (recorded, written) = measure::run(arguments)?;
     print_summary(&recorded, arguments.format)?;
+    written?;
     if let Some(path) = &arguments.output {
         say!("hbench: every sample is in {}", path.display());
     }

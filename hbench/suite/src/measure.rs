@@ -52,7 +52,8 @@ fn plan(names: &[String], measuring: &Measuring, under: Option<&str>) -> Result<
     })
 }
 
-pub fn run(arguments: &options::Run) -> Result<Recorded> {
+/// What was measured, and whether the file has it: figures that took minutes are shown whatever becomes of the file.
+pub fn run(arguments: &options::Run) -> Result<(Recorded, Result<()>)> {
     if let Some(path) = &arguments.output {
         output::check(path)?;
     }
@@ -70,10 +71,11 @@ pub fn run(arguments: &options::Run) -> Result<Recorded> {
     };
     rounds(&mut runs, keep)?;
     let [run] = runs;
-    if let Some(path) = &arguments.output {
-        file::write(path, &run.recorded)?;
-    }
-    Ok(run.recorded)
+    let written = match &arguments.output {
+        Some(path) => file::write(path, &run.recorded),
+        None => Ok(()),
+    };
+    Ok((run.recorded, written))
 }
 
 /// Both commands' results.

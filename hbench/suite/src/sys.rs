@@ -39,6 +39,19 @@ pub fn sendfile(to: BorrowedFd<'_>, from: &std::fs::File, bytes: usize) -> std::
     usize::try_from(sent).map_err(|_| std::io::Error::last_os_error())
 }
 
+/// The number by which the kernel names the file system that a path lies on (`statfs`).
+pub fn file_system_magic(path: &std::path::Path) -> Option<u32> {
+    use std::os::unix::ffi::OsStrExt;
+
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all fields may be zero.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero, and the kernel writes the structure.
+    let result = unsafe { libc::statfs(path.as_ptr(), &mut found) };
+    // The numbers have 32 bits, and the field is wider on some architectures.
+    (result == 0).then_some(found.f_type as u32)
+}
+
 /// Has the kernel drop the file's pages that are clean.
 pub fn drop_pages(of: &std::fs::File) -> std::io::Result<()> {
     // SAFETY: no memory is passed.

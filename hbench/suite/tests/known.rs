@@ -8,6 +8,8 @@ use hbench_results::file;
 use hbench_results::machine::Machine;
 use serde_json::Value;
 
+/// Other work on the machine may have its turn once.
+const TRIES: usize = 3;
 const DELAY_NS: f64 = 2e6;
 /// What a machine's vector needs, and the call beside the delayed one.
 const BENCHMARKS: &[&str] = &[
@@ -66,18 +68,27 @@ fn a_delayed_call_moves_by_its_delay_and_is_named() {
         debox_skipped::skipped("a delayed call: it needs strace 5.3, and permission to trace");
         return;
     }
+    let mut tries = (0..TRIES).map(|_| delayed(delay));
+    let first = tries.next().expect("one");
+    if let Err(what) = &first {
+        assert!(tries.any(|result| result.is_ok()), "{what}");
+    }
+}
+
+/// Measures without the delay and with it, and says which figure is not as it must be.
+fn delayed(delay: &str) -> Result<(), String> {
     let directory = tempfile::tempdir().expect("a directory");
     let (a, plain) = measured(directory.path(), "plain.parquet", "env");
     let (b, slowed) = measured(directory.path(), "slowed.parquet", delay);
     let moved = |name: &str| slowed.units[name].ns - plain.units[name].ns;
     let open = moved("file.open/hot");
-    assert!((DELAY_NS..5.0 * DELAY_NS).contains(&open), "{open}");
+    if !(DELAY_NS..5.0 * DELAY_NS).contains(&open) {
+        return Err(format!("file.open/hot moved by {open} ns"));
+    }
     for other in ["call.null", "file.fstat", "file.stat/hot"] {
-        assert!(
-            moved(other).abs() < DELAY_NS / 20.0,
-            "{other}: {}",
-            moved(other)
-        );
+        if moved(other).abs() >= DELAY_NS / 20.0 {
+            return Err(format!("{other} moved by {} ns", moved(other)));
+        }
     }
     let application = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -98,5 +109,8 @@ fn a_delayed_call_moves_by_its_delay_and_is_named() {
     let parts = contrast["parts"].as_array().expect("parts");
     let mut names = parts.iter().filter_map(|part| part["name"].as_str());
     let first = names.find(|name| !name.starts_with("waiting"));
-    assert_eq!(first, Some("file.open"), "{contrast}");
+    match first {
+        Some("file.open") => Ok(()),
+        _ => Err(format!("another part comes first: {contrast}")),
+    }
 }

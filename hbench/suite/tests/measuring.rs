@@ -192,6 +192,18 @@ fn bad_input_is_one_sentence_with_its_remedy() {
     }
 }
 
+/// Figures that have been measured are shown although the file cannot take them.
+#[test]
+fn a_file_that_cannot_be_written_costs_no_figures() {
+    let mut command = hbench(&["run", "call.null", "--rounds", "1", "--sample", "1ms"]);
+    let output = output(command.args(["-o", "/dev/full"]));
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("cannot write /dev/full"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("call.null"), "{printed}");
+}
+
 /// Starts a run that would not end, and waits until its first round is in the file.
 fn endless() -> (std::process::Child, TempDir, PathBuf) {
     let (mut command, directory, path) = quick("10000", &["call.null"]);
