@@ -27,6 +27,18 @@ struct Living {
     at: usize,
     /// Whether it still runs the program that it was forked from.
     is_copy: bool,
+    /// It was not there when it was last looked at: the probes' word of its end may still be under way.
+    is_gone: bool,
+}
+
+impl Living {
+    fn new(at: usize, is_copy: bool) -> Living {
+        Living {
+            at,
+            is_copy,
+            is_gone: false,
+        }
+    }
 }
 
 /// The titles of a session's processes.
@@ -78,10 +90,12 @@ impl Titles {
                 };
                 match before {
                     // It has only run the program that it was forked from.
-                    Some(Living { at, is_copy: true }) => {
+                    Some(Living {
+                        at, is_copy: true, ..
+                    }) => {
                         let from_ns = self.processes[at].from_ns;
                         self.processes[at] = Process { from_ns, ..process };
-                        self.living.insert(pid, Living { at, is_copy: false });
+                        self.living.insert(pid, Living::new(at, false));
                     }
                     _ => self.begin(process, false),
                 }
@@ -116,7 +130,7 @@ impl Titles {
     fn begin(&mut self, process: Process, is_copy: bool) {
         if self.processes.len() < MAX_PROCESSES {
             let at = self.processes.len();
-            self.living.insert(process.pid, Living { at, is_copy });
+            self.living.insert(process.pid, Living::new(at, is_copy));
             self.processes.push(process);
         }
     }
@@ -158,7 +172,10 @@ impl Titles {
     fn look_at(&mut self, pid: u32) {
         match Line::now(pid) {
             Some(line) => self.rename(pid, &line),
-            None => drop(self.living.remove(&pid)),
+            None => match self.living.get_mut(&pid) {
+                Some(living) if !living.is_gone => living.is_gone = true,
+                _ => drop(self.living.remove(&pid)),
+            },
         }
     }
 
@@ -253,6 +270,30 @@ mod tests {
         let list = titles.list().into_iter();
         list.map(|process| (process.pid, process.command.join(" "), process.title))
             .collect()
+    }
+
+    /// A process may end, and be looked for, before its last title has been taken.
+    #[test]
+    fn the_last_title_of_a_process_that_is_gone_is_taken() {
+        let gone = u32::MAX;
+        let mut titles = Titles::default();
+        titles.take(&seen(gone, tables::TITLE_OF_PROGRAM, 0, b"server\0", 7));
+        titles.look();
+        let ended = b"worker\0";
+        titles.take(&seen(gone, tables::TITLE_AT_END, 0, ended, 7));
+        let named = (gone, "server".to_string(), Some("worker".to_string()));
+        assert_eq!(names(&titles), [named]);
+    }
+
+    /// If no word of its end comes, nothing of it is kept.
+    #[test]
+    fn a_process_that_stays_away_is_forgotten() {
+        let mut titles = Titles::default();
+        titles.take(&seen(u32::MAX, tables::TITLE_OF_PROGRAM, 0, b"server\0", 7));
+        titles.look_at(u32::MAX);
+        assert_eq!(titles.living.len(), 1);
+        titles.look_at(u32::MAX);
+        assert!(titles.living.is_empty());
     }
 
     #[test]
