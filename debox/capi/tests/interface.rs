@@ -68,13 +68,14 @@ fn the_event_loop_notices_its_slow_calls() {
             debox_skipped::skipped("the event loop in Rust: cargo build --release --examples");
             continue;
         }
-        let found = ["kernel", "user"].map(|tap| serve(program, tap));
-        match found {
+        // A quick disk reads the file within a millisecond now and then, so that nothing is noticed.
+        let notices = |tap: &str| (0..5).any(|_| serve(program, tap));
+        match ["kernel", "user"].map(notices) {
             [true, true] => {}
             [false, false] => {
                 debox_skipped::skipped("the event loop: reads of this disk do not block")
             }
-            _ => panic!("{}: the taps disagree: {found:?}", program.display()),
+            found => panic!("{}: the taps disagree: {found:?}", program.display()),
         }
     }
     let wrong = Command::new(&in_c).args(["--tap", "other"]).output();

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sends itself signals, which a handler takes.
+// Sends signals to its process group: itself, with a handler, and children that have ended.
 #include "planted.h"
 
 #include <signal.h>
+
+/* Nobody waits for them, so they stay in the group. */
+#define CHILDREN 100
 
 static volatile sig_atomic_t taken;
 
@@ -15,10 +18,18 @@ static void take(int number)
 int main(int argc, char **argv)
 {
 	(void)argc;
+	must(setpgid(0, 0) == 0, "setpgid");
+	for (int i = 0; i < CHILDREN; i++) {
+		pid_t child = fork();
+
+		must(child >= 0, "fork");
+		if (child == 0)
+			_exit(0);
+	}
 	signal(SIGUSR1, take);
 	ready(argv);
 	while (goes_on())
 		for (int i = 0; i < 100; i++)
-			kill(getpid(), SIGUSR1);
+			kill(0, SIGUSR1);
 	return 0;
 }

@@ -88,25 +88,33 @@ fn end(mut child: Child) -> (Option<i32>, String, Duration) {
 #[test]
 fn a_stopped_broker_does_not_keep_a_run_from_its_end() {
     let _alone = alone();
-    for tap in ["kernel", "user"] {
-        for fetched in [true, false] {
-            let place = Place::with_broker(&[]);
-            let run = start(&place, tap, &[]);
-            if fetched {
-                std::thread::sleep(seconds(3));
+    // Each has a broker of its own, and waits for it at the same time as the others.
+    std::thread::scope(|scope| {
+        for tap in ["kernel", "user"] {
+            for fetched in [true, false] {
+                scope.spawn(move || ends_without_its_broker(tap, fetched));
             }
-            let stopped = Stopped::stop(&place);
-            let (status, said, took) = end(run);
-            drop(stopped);
-            assert_eq!(status, Some(7), "{said}");
-            assert!(took < seconds(12), "{took:?}: {said}");
-            let first = said.lines().next().unwrap_or_default();
-            let sentence = "The broker did not answer for";
-            assert!(first.starts_with(sentence), "{said}");
-            assert_eq!(said.matches(sentence).count(), 1, "{said}");
-            assert_eq!(fetched, said.contains("\nran "), "{said}");
         }
+    });
+}
+
+/// `fetched`: the broker lives long enough for something of the run to be known.
+fn ends_without_its_broker(tap: &str, fetched: bool) {
+    let place = Place::with_broker(&[]);
+    let run = start(&place, tap, &[]);
+    if fetched {
+        std::thread::sleep(seconds(3));
     }
+    let stopped = Stopped::stop(&place);
+    let (status, said, took) = end(run);
+    drop(stopped);
+    assert_eq!(status, Some(7), "{said}");
+    assert!(took < seconds(12), "{took:?}: {said}");
+    let first = said.lines().next().unwrap_or_default();
+    let sentence = "The broker did not answer for";
+    assert!(first.starts_with(sentence), "{said}");
+    assert_eq!(said.matches(sentence).count(), 1, "{said}");
+    assert_eq!(fetched, said.contains("\nran "), "{said}");
 }
 
 #[test]
