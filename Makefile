@@ -160,13 +160,17 @@ adapters:
 	scripts/setup build test
 	$(MAKE) -C flash/adapters OUT=$(abspath $(TARGET))/adapters all apache
 
+# The fuzz targets are a workspace of their own, with another profile. With the same one, clippy's checked dependencies
+# are used again.
+LIKE_THE_WORKSPACE = CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=false \
+	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=false
+
 lint:
 	scripts/setup build lint fuzz
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	RUSTFLAGS='--cfg fuzzing' $(CARGO) check --quiet --manifest-path fuzz/Cargo.toml \
-		--target-dir $(TARGET)/fuzz-check
+	$(LIKE_THE_WORKSPACE) $(CARGO) check --quiet --release --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 
 # Installs what was built; building as root is not needed for it.

@@ -135,7 +135,7 @@ pub use user_tap::entry;
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]
 pub use watch::{watch, watch_thread};
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use {join::is_welcome, slot::copy_history};
 
 use crate::kernel::{self, objects};

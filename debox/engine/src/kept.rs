@@ -15,7 +15,7 @@ pub(crate) enum Kept {
 
 impl Kept {
     /// The thread that it is of.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn tid(&self) -> u32 {
         match self {
             Kept::Call(call) => call.tid,

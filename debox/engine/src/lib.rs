@@ -27,9 +27,9 @@ mod module;
 mod monitor;
 mod opened;
 mod options;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod outside;
-#[cfg(all(test, not(fuzzing)))]
+#[cfg(all(test, not(feature = "fuzzing")))]
 mod outside;
 mod packages;
 mod plain_file;

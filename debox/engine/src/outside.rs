@@ -32,7 +32,7 @@ use crate::trace;
 use crate::usertap::{Address, TapRows};
 
 pub use packets::{admission, reply, request, welcome};
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub use programs::memory_file;
 pub use programs::{mappings, program, unwinding, ASK, STACK};
 

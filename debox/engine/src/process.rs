@@ -291,7 +291,7 @@ impl Processes {
         Some(seen)
     }
 
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn add_mappings(&mut self, tgid: u32, maps: &MemoryMaps) {
         let executable = self.executable_of(tgid, maps);
         self.mappings

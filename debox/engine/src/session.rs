@@ -43,7 +43,7 @@ pub(crate) use enrolment::Enrolment;
 pub(crate) use events::{Events, Forwarded};
 use programs::{leave_to_gate, loaded_for_gate, Needs};
 pub(crate) use snapshot::frames_in_flight;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use snapshot::tasks_by_index;
 pub(crate) use tables::Table;
 

@@ -38,7 +38,7 @@ pub use method::{Method, Offer};
 pub use offer::offers;
 pub use options::{TraceOptions, DEPTH_MAX};
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use {
     kernel_functions::KernelFunctions as AnyFunctions, skeleton::types::trace_node,
     tree::grow as any_tree,

@@ -10,9 +10,9 @@ pub mod frame;
 pub mod history;
 pub mod labels;
 pub mod loops;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod outside;
-#[cfg(all(test, not(fuzzing)))]
+#[cfg(all(test, not(feature = "fuzzing")))]
 mod outside;
 pub mod predicate;
 pub mod report;

@@ -29,7 +29,7 @@ fn arguments(place: &Path) -> Vec<String> {
         "--repeats",
         "1",
         "--duration",
-        "3s",
+        "2s",
         "--warmup",
         "500ms",
         "--connections",

@@ -53,7 +53,7 @@ impl Owners {
     }
 
     /// Parses the texts of both files.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn read(ranges_of: &str, users: &str) -> Owners {
         Owners {
             file: PathBuf::new(),

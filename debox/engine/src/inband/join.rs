@@ -61,7 +61,7 @@ fn receive(socket: &OwnedFd, secret: u64) -> Option<Joined> {
     })
 }
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn is_welcome(socket: &OwnedFd, secret: u64) -> bool {
     receive(socket, secret).is_some()
 }

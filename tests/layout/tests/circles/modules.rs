@@ -198,7 +198,10 @@ fn is_for_tests(attribute: &Attribute) -> bool {
     }
     let mut conditions = list.tokens.clone().into_iter();
     match conditions.next() {
-        Some(TokenTree::Ident(name)) if name == "test" || name == "fuzzing" => true,
+        Some(TokenTree::Ident(name)) if name == "test" => true,
+        Some(TokenTree::Ident(name)) if name == "feature" => {
+            list.tokens.to_string().ends_with("\"fuzzing\"")
+        }
         Some(TokenTree::Ident(name)) if name == "all" || name == "any" => {
             matches!(conditions.next(), Some(TokenTree::Group(group))
                 if group.stream().to_string().starts_with("test"))
