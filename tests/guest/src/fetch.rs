@@ -28,6 +28,10 @@ pub struct KernelFiles {
 /// The kernel from the cache; or from Debian if it is not cached, or `again` is set.
 pub fn fetch(kernel: &Kernel, cache: &Path, again: bool) -> Result<KernelFiles> {
     let place = cache.join(kernel.name);
+    // Another process may be fetching it. The lock ends with the file.
+    let lock = std::fs::File::create(cache.join(format!("{}.lock", kernel.name)))?;
+    lock.lock()
+        .context("cannot wait for the other process that fetches it")?;
     if !again {
         if let Some(files) = find(&place)? {
             return Ok(files);
