@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Two threads give way to each other: each makes its own lock file, cannot make the other's, removes its own and tries
-// again at once.
+// Two threads give way to each other: each makes its own lock file, cannot make the other's,
+// removes its own and tries again at once.
 #include "planted.h"
 
 #include <fcntl.h>

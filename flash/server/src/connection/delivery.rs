@@ -9,6 +9,9 @@ use super::{Connection, State, Went, BYTES};
 use crate::context::Context;
 use crate::counts::add;
 use crate::helpers::Work;
+use crate::http::fields::Framing;
+use crate::http::method::Method;
+use crate::http::request::Request;
 use crate::sending::Progress;
 
 impl Connection {
@@ -110,7 +113,18 @@ impl Connection {
         };
         let request = sending.request.as_deref();
         self.record(request, sending.status, sending.body_sent(), context);
+        if sending.closes && request.is_some_and(|request| self.is_through_with(request)) {
+            return Went::Ended;
+        }
         self.finish(sending.closes, context)
+    }
+
+    /// Whether the client has said that this was its last request, and has sent all of it: nothing can come for which the
+    /// kernel would have to send a reset. With TLS, the client's word of its end comes.
+    fn is_through_with(&self, request: &Request) -> bool {
+        let is_whole = request.body == Framing::None && request.method != Method::Connect;
+        let is_last = !request.keeps_alive && self.input.is_empty();
+        is_whole && is_last && !self.transport.is_encrypted()
     }
 
     /// The next request can come, or the connection ends.
