@@ -399,7 +399,12 @@ fn who_sends_nothing_is_not_kept() {
 fn a_client_that_still_sends_after_its_answer_sees_no_reset() {
     let place = Place::with(|plan| plan.options.linger_ms = 60_000);
     let last = "GET /hello.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    for request in [last, "GET /hello.txt HTTP/1.0\r\n\r\n", "no request\r\n"] {
+    let and_more = format!("{last}{last}");
+    for request in [
+        &and_more,
+        "GET /hello.txt HTTP/1.0\r\n\r\n",
+        "no request\r\n",
+    ] {
         let mut stream = place.connect();
         stream
             .write_all(request.as_bytes())
@@ -411,6 +416,26 @@ fn a_client_that_still_sends_after_its_answer_sees_no_reset() {
             stream.write_all(last.as_bytes()).expect("no reset");
         }
         assert_eq!(stream.read(&mut [0; 10]).expect("no reset"), 0);
+    }
+}
+
+/// It has promised to send nothing more (RFC 9112, 9.6), so nothing has to be waited for.
+#[test]
+fn a_client_that_says_that_it_is_through_is_not_waited_for() {
+    let place = Place::with(|plan| plan.options.linger_ms = 60_000);
+    for path in ["/hello.txt", "/none"] {
+        let mut stream = place.connect();
+        let last = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(last.as_bytes()).expect("the server reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 "), "{path}");
+        let deadline = Instant::now() + PATIENCE;
+        // Once the server has closed its socket, the kernel resets.
+        while stream.write_all(b"x").is_ok() {
+            assert!(Instant::now() < deadline, "the connection is still open");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -119,11 +119,11 @@ impl Connection {
         self.finish(sending.closes, context)
     }
 
-    /// Whether the client has said that this was its last request, and has sent all of it: nothing can come for which the
-    /// kernel would have to send a reset. With TLS, the client's word of its end comes.
+    /// Whether the client has said that this was its last request, and has sent all of it: nothing may come for which the
+    /// kernel would have to send a reset. A client of HTTP/1.0 has said nothing; with TLS, its word of its end comes.
     fn is_through_with(&self, request: &Request) -> bool {
         let is_whole = request.body == Framing::None && request.method != Method::Connect;
-        let is_last = !request.keeps_alive && self.input.is_empty();
+        let is_last = request.is_11 && !request.keeps_alive && self.input.is_empty();
         is_whole && is_last && !self.transport.is_encrypted()
     }
 
