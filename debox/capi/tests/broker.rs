@@ -46,11 +46,6 @@ impl Place {
         }
     }
 
-    /// Other tests go on, while this one does nothing but wait.
-    fn only_waits(&mut self) {
-        self.alone = None;
-    }
-
     fn socket(&self) -> PathBuf {
         self.directory.join("broker.sock")
     }
@@ -585,7 +580,8 @@ fn probes_that_nobody_uses_are_unloaded() {
     let before = broker.descriptors();
     place.run(USER, &program, &["sleep"]);
     assert!(broker.descriptors() > before + 10, "nothing was loaded");
-    place.only_waits();
+    // The rest is waiting: other tests may go on.
+    place.alone = None;
     let end = Instant::now() + Duration::from_secs(60);
     while broker.descriptors() > before {
         assert!(Instant::now() < end, "probes are left");

@@ -218,8 +218,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    /// A socket at which nobody listens any more. Children that other tests start at this moment have the listening
-    /// one, too, until they execute their program or end.
+    /// Makes a socket's name and leaves it without a listener. A child that another test starts just then inherits the
+    /// listening socket, and holds it until it executes its program or ends.
     fn leave_a_name(path: &Path) {
         drop(UnixListener::bind(path).expect("room"));
         while UnixStream::connect(path).is_ok() {

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-/* Nobody waits for them, so they stay in the group. */
+/* The program never collects their exit status, so they remain members of the group. */
 #define CHILDREN 100
 
 static volatile sig_atomic_t taken;
