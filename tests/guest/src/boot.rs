@@ -37,16 +37,31 @@ use crate::report::TestResult;
 /// share the CPU.
 const SILENCE: Duration = Duration::from_secs(1500);
 
-/// The guest's clock advances by 4 ns for each instruction, as if the guest had a host of its own, and
-/// together with the host's clock while the guest is idle. Other work on the host therefore takes no time
-/// from the guest's tests. A kernel that cannot run with such a clock uses the host's.
-///
-/// Counting instructions requires that one thread emulates both processors in turn, and so does
-/// correctness: QEMU before 8.1 (commit deba7870) may translate an instruction while the other processor
-/// changes it, and then execute an instruction that is no longer there. A kernel that patches its own
-/// code, as it does for every tracepoint that is enabled, then dies of a breakpoint that it has already
-/// removed.
-const CLOCK: &str = "shift=2,sleep=on";
+/// What a guest's clock follows. In either case one thread emulates both processors in turn: QEMU before 8.1
+/// (commit deba7870) may translate an instruction while the other processor changes it, and then execute an
+/// instruction that is no longer there. A kernel that patches its own code, as it does for every tracepoint
+/// that is enabled, then dies of a breakpoint that it has already removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// It advances by 4 ns for each instruction, as if the guest had a host of its own, and together with the
+    /// host's clock while the guest is idle. Other work on the host therefore takes no time from the guest's
+    /// tests, but they take three times as long.
+    Instructions,
+    /// The host's. The guest has to have a processor for itself.
+    Host,
+}
+
+const COUNTED: &str = "shift=2,sleep=on";
+
+impl Clock {
+    /// A guest that counts instructions can wait for a processor; one with the host's clock cannot.
+    fn nice(self) -> i32 {
+        match self {
+            Clock::Instructions => 10,
+            Clock::Host => -10,
+        }
+    }
+}
 
 /// Where the daemon may be installed, and whether it is the newer one, written in Rust.
 const DAEMONS: [(&str, bool); 2] = [
@@ -79,7 +94,7 @@ pub fn is_stopped() -> bool {
 pub fn run(
     kernel: &Kernel,
     files: &KernelFiles,
-    plan: &Plan,
+    (plan, clock): (&Plan, Clock),
     limit: Duration,
     report: &mut GuestReport,
 ) -> Result<()> {
@@ -95,7 +110,7 @@ pub fn run(
     let socket = directory.join("root");
     let _daemon = serve_root(&socket)?;
 
-    let mut guest = emulate(kernel, files, &initramfs, &socket, directory)?;
+    let mut guest = emulate((kernel, clock), files, &initramfs, &socket, directory)?;
     let outcome = listen(&mut guest, limit, report);
     if outcome.is_err() {
         show_console(kernel.name, &directory.join("console"));
@@ -180,7 +195,7 @@ fn serve_root(socket: &Path) -> Result<Helper> {
 }
 
 fn emulate(
-    kernel: &Kernel,
+    (kernel, clock): (&Kernel, Clock),
     files: &KernelFiles,
     initramfs: &Path,
     root: &Path,
@@ -196,10 +211,9 @@ fn emulate(
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-accel", "tcg,thread=single"])
-        .args(if kernel.counts_instructions {
-            &["-icount", CLOCK][..]
-        } else {
-            &[]
+        .args(match clock {
+            Clock::Instructions => &["-icount", COUNTED][..],
+            Clock::Host => &[],
         })
         .args(["-cpu", &processor, "-smp", "2", "-m", "2048"])
         .args([
@@ -233,16 +247,14 @@ fn emulate(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
-    if kernel.counts_instructions {
-        // This guest can wait for a processor; one that uses the host's clock cannot. SAFETY: nice only
-        // sets a number of the child's own.
-        unsafe {
-            command.pre_exec(|| {
-                libc::nice(10);
-                Ok(())
-            })
-        };
-    }
+    let nice = clock.nice();
+    // SAFETY: nice only sets a number of the child's own.
+    unsafe {
+        command.pre_exec(move || {
+            libc::nice(nice);
+            Ok(())
+        })
+    };
     Helper::start(&mut command)
 }
 

@@ -18,10 +18,8 @@ pub struct Kernel {
     /// With `cmpxchg16b`, QEMU 7.2 makes 6.12 panic at random. Kernels of 7.x allocate memory from
     /// within probes with it, and without it no task can be enrolled.
     pub processor: &'static str,
-    /// Whether the guest's clock counts instructions (`boot.rs`).
-    ///
-    /// With such a clock, 6.1 hangs while it starts its second processor in QEMU 7.2. It uses the
-    /// host's clock, so other load on the host affects its tests.
+    /// Whether the guest's clock can count instructions (`boot.rs`). With such a clock, 6.1 hangs while it
+    /// starts its second processor in QEMU 7.2.
     pub counts_instructions: bool,
 }
 
