@@ -2,7 +2,7 @@
 
 use crate::aggregate::Aggregate;
 use crate::report::Report;
-use kit_units::{bytes, count, counted, time};
+use kit_units::{bytes, count, counted, time, were};
 
 /// What was lost, is missing, or is unknown. Caveats are never hidden.
 pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
@@ -26,28 +26,54 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     if lost.records > 0 {
         let all = lost.records.saturating_add(recording.rows);
         said.push(format!(
-            "{} records were lost, {:.1} % of all: all counts and sums are too low by them (a larger \
-             --buffer loses fewer).",
-            count(lost.records),
+            "{} {} lost, {:.1} % of all: all counts and sums are too low by that (a larger --buffer loses \
+             fewer).",
+            counted(lost.records, "record"),
+            were(lost.records),
             100.0 * lost.records as f64 / all.max(1) as f64
         ));
     }
-    for (number, what) in [
-        (lost.unwritten, "records could not be written, as the disk was full: all counts and sums are too low by them."),
-        (lost.sleeps, "sleeps of calls that are there were lost: their time is in the budgets, but under no label."),
-        (lost.stacks, "stacks could not be had: their calls and sleeps have none."),
-        (lost.threads, "threads were not monitored, and are missing here (--max-threads)."),
-        (lost.probe_misses, "events were not shown by the kernel: some times may be too long or too short."),
+    for (number, what, happened) in [
+        (
+            lost.unwritten,
+            "record",
+            "not written, as the disk was full: all counts and sums are too low by that.",
+        ),
+        (
+            lost.sleeps,
+            "sleep",
+            "lost of calls that are there: the time is in the budgets, but under no label.",
+        ),
+        (
+            lost.stacks,
+            "stack",
+            "not to be had: the calls and sleeps have none.",
+        ),
+        (
+            lost.threads,
+            "thread",
+            "not monitored, and missing here (--max-threads).",
+        ),
+        (
+            lost.probe_misses,
+            "event",
+            "not shown by the kernel: some times may be too long or too short.",
+        ),
     ] {
         if number > 0 {
-            said.push(format!("{} {what}", count(number)));
+            said.push(format!(
+                "{} {} {happened}",
+                counted(number, what),
+                were(number)
+            ));
         }
     }
     if recording.filtered_out > 0 || recording.filter.is_some() {
         said.push(format!(
-            "Only records with `{}` were kept; {} others were not, and no figure here counts them.",
+            "Only records with `{}` were kept; {} {} not, and no figure here counts what was left out.",
             recording.filter.as_deref().unwrap_or("a filter"),
-            count(recording.filtered_out)
+            counted(recording.filtered_out, "other"),
+            were(recording.filtered_out)
         ));
     }
     let of_calls = |of: fn(&crate::report::Call) -> u64| -> u64 {
@@ -61,8 +87,9 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     let partial = of_calls(|call| call.partial);
     if partial > 0 {
         said.push(format!(
-            "{} calls were not seen from begin to end: their times are bounds.",
-            count(partial)
+            "{} {} not seen from begin to end: the times are bounds.",
+            counted(partial, "call"),
+            were(partial)
         ));
     }
     let in_flight = of_calls(|call| call.in_flight);
@@ -76,8 +103,9 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     let left_out = of_calls(|call| call.sleeps_left_out);
     if left_out > 0 {
         said.push(format!(
-            "{} sleeps are not listed, because their calls had too many: their time is `not listed`.",
-            count(left_out)
+            "{} {} left out, because a call had too many: the time is `not listed`.",
+            counted(left_out, "sleep"),
+            were(left_out)
         ));
     }
     if recording.stacks_from_ns > 0 && recording.calls > 0 {
@@ -87,15 +115,16 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
         ));
     }
     let folded = [
-        (sums.waits_folded, "waits"),
-        (sums.stacks.folded, "sleeps' stacks"),
-        (sums.threads.left_out, "calls' threads"),
+        (sums.waits_folded, "wait"),
+        (sums.stacks.folded, "sleep stack"),
+        (sums.threads.left_out, "calling thread"),
     ];
     for (number, what) in folded {
         if number > 0 {
             said.push(format!(
-                "{} {what} were of too many different kinds for the tables, and are under (other).",
-                count(number)
+                "{} {} counted under (other): the tables had no room for more kinds.",
+                counted(number, what),
+                were(number)
             ));
         }
     }

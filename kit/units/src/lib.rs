@@ -46,6 +46,14 @@ pub fn counted(n: u64, one: &str) -> String {
     format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
+/// What follows such a count: `1 call was`, `2 calls were`.
+pub fn were(n: u64) -> &'static str {
+    match n {
+        1 => "was",
+        _ => "were",
+    }
+}
+
 /// A time: `500ms`, `10s`, `1.5m`; without a unit, seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text

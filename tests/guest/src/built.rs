@@ -14,6 +14,7 @@ use crate::inside::Plan;
 use crate::inside::Program;
 use crate::left_out;
 use crate::left_out::Set;
+use crate::left_out::WITH_PROBES;
 
 /// Everything built for the guests.
 #[derive(Debug)]
@@ -116,10 +117,12 @@ fn check_names(programs: &[Program], set: Set) -> Result<()> {
     Ok(())
 }
 
-/// Names and paths of the whole-system tests. Unit tests need no other kernel.
+/// Names and paths of the whole-system tests. Unit tests need no other kernel, nor do packages that load no probes.
 fn test_programs(messages: &[Value]) -> Vec<(String, PathBuf)> {
     let is_test = |message: &&Value| {
-        message["reason"] == "compiler-artifact" && message["target"]["kind"][0] == "test"
+        message["reason"] == "compiler-artifact"
+            && message["target"]["kind"][0] == "test"
+            && WITH_PROBES.contains(&package(message))
     };
     let place = |message: &Value| {
         let name = message["target"]["name"].as_str()?;
@@ -127,6 +130,16 @@ fn test_programs(messages: &[Value]) -> Vec<(String, PathBuf)> {
         Some((name.to_string(), path.into()))
     };
     messages.iter().filter(is_test).filter_map(place).collect()
+}
+
+/// `path+file:///DIRECTORY#NAME@VERSION`, or without `NAME@` if that is the directory's name.
+fn package(message: &Value) -> &str {
+    let id = message["package_id"].as_str().unwrap_or_default();
+    let (directory, rest) = id.rsplit_once('#').unwrap_or((id, ""));
+    match rest.split_once('@') {
+        Some((name, _)) => name,
+        None => directory.rsplit('/').next().unwrap_or_default(),
+    }
 }
 
 /// Where the tests find their programs, and where they write files.
@@ -161,18 +174,35 @@ mod tests {
 
     #[test]
     fn whole_system_tests_are_found_and_nothing_else() {
-        let artifact = |kind: &str, name: &str, executable: Value| {
+        let artifact = |package: &str, kind: &str, name: &str, executable: Value| {
             json!({"reason": "compiler-artifact", "executable": executable,
+                   "package_id": format!("path+file:///w/{package}"),
                    "target": {"kind": [kind], "name": name}})
         };
         let messages = [
-            artifact("test", "waits", json!("/t/waits-1")),
-            artifact("lib", "debox", json!("/t/debox-1")),
-            artifact("test", "unbuilt", Value::Null),
+            artifact(
+                "tests/suite#debox-tests@0.1.0",
+                "test",
+                "waits",
+                json!("/t/waits-1"),
+            ),
+            artifact("debox#0.1.0", "test", "inband", json!("/t/inband-1")),
+            artifact(
+                "flash/server#flash@0.1.0",
+                "test",
+                "serve",
+                json!("/t/serve-1"),
+            ),
+            artifact("debox#0.1.0", "lib", "debox", json!("/t/debox-1")),
+            artifact("debox#0.1.0", "test", "unbuilt", Value::Null),
             json!({"reason": "build-finished", "success": true}),
         ];
         let found = test_programs(&messages);
-        assert_eq!(found, [("waits".to_string(), "/t/waits-1".into())]);
+        let expected = [("waits", "/t/waits-1"), ("inband", "/t/inband-1")];
+        assert_eq!(
+            found,
+            expected.map(|(name, path)| (name.to_string(), PathBuf::from(path)))
+        );
     }
 
     #[test]

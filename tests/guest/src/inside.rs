@@ -63,6 +63,19 @@ pub struct Plan {
     pub environment: Vec<(String, String)>,
 }
 
+impl Plan {
+    /// Of its tests, only these, given by program and name.
+    pub fn only(&self, tests: &[(String, String)]) -> Plan {
+        let mut plan = self.clone();
+        for program in &mut plan.programs {
+            let is_one = |test: &String| tests.contains(&(program.suite.clone(), test.clone()));
+            program.tests.retain(is_one);
+        }
+        plan.programs.retain(|program| !program.tests.is_empty());
+        plan
+    }
+}
+
 /// A test program, and those of its tests that are run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Program {

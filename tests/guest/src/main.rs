@@ -88,14 +88,6 @@ impl Options {
             (false, false) => Set::Truth,
         }
     }
-
-    /// What runs on every change does so on busy machines, too, and is short. The whole matrix has the machine for itself.
-    fn clock(&self, kernel: &Kernel) -> Clock {
-        match kernel.counts_instructions && (self.quick || self.unit) {
-            true => Clock::Instructions,
-            false => Clock::Host,
-        }
-    }
 }
 
 fn main() -> ExitCode {
@@ -127,7 +119,14 @@ fn run_guests(options: &Options) -> Result<bool> {
         let plan = built::unit_plan()?;
         let reports: Vec<GuestReport> = kernels
             .into_iter()
-            .map(|kernel| run_guest(kernel, &cache, &plan, options))
+            .map(|kernel| {
+                // Short, and beside others.
+                let clock = match kernel.counts_instructions {
+                    true => Clock::Instructions,
+                    false => Clock::Host,
+                };
+                run_guest(kernel, &cache, (&plan, clock), options)
+            })
             .collect();
         return Ok(!boot::is_stopped() && reports.iter().all(GuestReport::passed));
     }
@@ -135,7 +134,19 @@ fn run_guests(options: &Options) -> Result<bool> {
     let built = built::Built::read(built, &options.only, options.set())?;
 
     let reports = run_all(&kernels, |kernel| {
-        run_guest(kernel, &cache, &built.plan(kernel.name), options)
+        let plan = built.plan(kernel.name);
+        let mut report = run_guest(kernel, &cache, (&plan, Clock::Host), options);
+        // Other work on the host may have taken time from them.
+        let failed = plan.only(&report.failed());
+        if kernel.counts_instructions && report.done && !failed.programs.is_empty() {
+            report.correct(run_guest(
+                kernel,
+                &cache,
+                (&failed, Clock::Instructions),
+                options,
+            ));
+        }
+        report
     });
     matrix::print(&reports, options.set());
     Ok(!boot::is_stopped() && reports.iter().all(GuestReport::is_good))
@@ -170,7 +181,7 @@ fn run_all(
 fn run_guest(
     kernel: &Kernel,
     cache: &std::path::Path,
-    plan: &inside::Plan,
+    (plan, clock): (&inside::Plan, Clock),
     options: &Options,
 ) -> GuestReport {
     let mut report = GuestReport::new(kernel.name);
@@ -178,13 +189,7 @@ fn run_guest(
         report.release = files.release.clone();
         eprintln!("{}: {} boots", kernel.name, files.release);
         let limit = Duration::from_secs(60 * options.minutes);
-        boot::run(
-            kernel,
-            &files,
-            (plan, options.clock(kernel)),
-            limit,
-            &mut report,
-        )
+        boot::run(kernel, &files, (plan, clock), limit, &mut report)
     });
     if let Err(error) = booted {
         eprintln!("{}: {error:#}", kernel.name);

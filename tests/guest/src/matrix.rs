@@ -4,6 +4,7 @@
 use crate::left_out::Set;
 use crate::left_out::LEFT_OUT;
 use crate::left_out::ON_TOP;
+use crate::left_out::WITH_PROBES;
 use crate::report::GuestReport;
 use crate::report::Outcome;
 
@@ -46,6 +47,10 @@ fn text(reports: &[GuestReport], set: Set) -> String {
         text.push_str(&format!("  {need}: {found}\n"));
     }
     text.push_str("\nLeft out\n");
+    let packages = WITH_PROBES.join(", ");
+    text.push_str(&format!(
+        "  the tests of packages that load no probes: all but {packages}\n"
+    ));
     for left_out in LEFT_OUT {
         let name = [left_out.kernel, left_out.suite, left_out.test].join(" ");
         let words: Vec<&str> = name.split_whitespace().collect();
@@ -64,6 +69,12 @@ fn text(reports: &[GuestReport], set: Set) -> String {
             text.push_str(&format!(
                 "{} {} {}: {what}\n",
                 report.name, test.suite, test.name
+            ));
+        }
+        for test in &report.corrected {
+            text.push_str(&format!(
+                "{} {test}: failed with the host's clock, passed with its own\n",
+                report.name
             ));
         }
         if let Some(failure) = &report.failure {

@@ -62,6 +62,8 @@ pub struct GuestReport {
     pub release: String,
     pub doctor: Option<Doctor>,
     pub tests: Vec<TestResult>,
+    /// Tests that failed with the host's clock, and passed when they were tried again with one that counts instructions.
+    pub corrected: Vec<String>,
     /// Why the guest did not finish.
     pub failure: Option<String>,
     pub done: bool,
@@ -89,6 +91,29 @@ impl GuestReport {
     pub fn count(&self, outcome: Outcome) -> usize {
         let same = |test: &&TestResult| test.outcome == outcome;
         self.tests.iter().filter(same).count()
+    }
+
+    /// The tests that failed, as program and name.
+    pub fn failed(&self) -> Vec<(String, String)> {
+        let failed = |test: &&TestResult| test.outcome == Outcome::Failed;
+        let tests = self.tests.iter().filter(failed);
+        tests
+            .map(|test| (test.suite.clone(), test.name.clone()))
+            .collect()
+    }
+
+    /// Takes the results of tests that were tried again. What was not tried to its end stays as it was.
+    pub fn correct(&mut self, again: GuestReport) {
+        for test in again.tests {
+            let same = |old: &&mut TestResult| (&old.suite, &old.name) == (&test.suite, &test.name);
+            let Some(old) = self.tests.iter_mut().find(same) else {
+                continue;
+            };
+            if test.outcome != Outcome::Failed {
+                self.corrected.push(format!("{} {}", test.suite, test.name));
+            }
+            *old = test;
+        }
     }
 
     /// Whether the guest finished, and every test passed.

@@ -252,19 +252,27 @@ impl Guarded {
                     .to_string(),
             );
         }
-        for (count, what) in [
-            (missing.records, "calls were not recorded"),
-            (missing.threads, "threads were not monitored"),
-            (missing.probe_misses, "events were not shown by the kernel"),
+        for (count, what, happened) in [
+            (missing.records, "call", "not recorded"),
+            (missing.threads, "thread", "not monitored"),
+            (missing.probe_misses, "event", "not shown by the kernel"),
             (
-                missing.interruptions,
-                "times the broker ended or did not answer, and what happened until the next one was asked is not known",
+                left,
+                "event loop",
+                "no longer guarded, because of rights other than the guard's",
             ),
-            (left, "event loops got other rights than the guard's, and were no longer guarded"),
         ] {
             if count > 0 {
-                doubts.push(format!("{} {what}.", units::count(count)));
+                let what = units::counted(count, what);
+                doubts.push(format!("{what} {} {happened}.", units::were(count)));
             }
+        }
+        if missing.interruptions > 0 {
+            let times = units::counted(missing.interruptions, "time");
+            doubts.push(format!(
+                "{times} the broker ended or did not answer, and what happened until the next one was asked is \
+                 not known."
+            ));
         }
         Guarded {
             schema: SCHEMA,

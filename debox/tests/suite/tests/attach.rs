@@ -67,7 +67,7 @@ fn the_process_goes_on_afterwards() {
 #[test]
 fn a_process_that_ends_ends_the_session() {
     // Long enough to be attached to, also by a machine that does other things.
-    let lasts = ms(8_000) * slowness();
+    let lasts = ms(8_000).max(ms(2_500) * slowness());
     let milliseconds = (lasts / ms(1)).to_string();
     let brief = Background::start("timers", &["nanosleep", &milliseconds, "1"]);
     brief.await_call(libc::SYS_nanosleep);

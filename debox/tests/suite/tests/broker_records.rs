@@ -503,6 +503,57 @@ impl Drop for Planted {
     }
 }
 
+/// Each kind of session counts, whoever began the first one.
+#[test]
+fn recordings_guards_and_views_count_for_the_users_quota() {
+    let _alone = alone();
+    let place = Place::with_broker(&["--runs-per-user", "1"]);
+    let output = place.report_file().with_extension("parquet");
+    let output = output.to_str().expect("plain text");
+    let kinds: [&[&str]; 4] = [
+        &["run", "--", "true"],
+        &["record", "-o", output, "--", "true"],
+        &["guard", "--", "true"],
+        &["top", "--batch", "-n", "1", "--interval", "100ms"],
+    ];
+    let debox_path = place.path().join("debox");
+    let debox_path = debox_path.to_str().expect("plain text");
+    let mut first = place.start(
+        USER,
+        &[
+            debox_path,
+            "record",
+            "-o",
+            output,
+            "--",
+            "sh",
+            "-c",
+            "echo on; exec sleep 60",
+        ],
+    );
+    assert_eq!(first_line(&mut first), "on\n");
+    for words in kinds {
+        let done = debox(&place, USER, words);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(125), "{words:?}: {said}");
+        assert!(
+            said.contains("reached the limit of simultaneous runs"),
+            "{words:?}: {said}"
+        );
+    }
+    let other = debox(
+        &place,
+        OTHER,
+        &["top", "--batch", "-n", "1", "--interval", "100ms"],
+    );
+    assert!(other.status.success(), "{other:?}");
+    // SAFETY: the process is our own and not waited for yet. It passes this on to its command.
+    unsafe { libc::kill(first.id() as i32, libc::SIGTERM) };
+    first.wait().expect("own child");
+    let again = wait_for(LONG, || debox(&place, USER, kinds[3]).status.success());
+    assert!(again, "what was given is not taken back");
+}
+
 #[test]
 fn a_view_shows_ones_own_processes_without_privilege() {
     let _alone = alone();
