@@ -270,8 +270,7 @@ impl Guarded {
         if missing.interruptions > 0 {
             let times = units::counted(missing.interruptions, "time");
             doubts.push(format!(
-                "{times} the broker ended or did not answer, and what happened until the next one was asked is \
-                 not known."
+                "The broker ended or did not answer {times}: what happened until the next one was asked is not known."
             ));
         }
         Guarded {

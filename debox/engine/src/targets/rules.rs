@@ -69,7 +69,10 @@ pub(super) fn nothing_fits(target: &Target) -> String {
         Target::Cgroup(path) => format!("no process is in the control group {}", path.display()),
         Target::Unit(name) => format!("no process belongs to the unit {name}: it does not run"),
         Target::Container(name) => format!("no process is in the container {name}"),
-        Target::All => "no process can be seen: is /proc mounted with hidepid?".to_string(),
+        Target::All if kernel::may_load_probes() => {
+            "no process can be seen: is /proc mounted with hidepid?".to_string()
+        }
+        Target::All => "no other process of this user can be seen".to_string(),
     }
 }
 
