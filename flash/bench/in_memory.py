@@ -13,7 +13,7 @@ wrk's latencies, and the CPU time of the server's threads for each request. A ra
 shown are the median of the rounds and, in brackets, the least and the greatest.
 
 If the output exists, the rounds are added to it: long measurements can be made in pieces. `--from` shows the tables of a
-file. `--servers` and `--workloads` choose some, by the begin of their names. What is not installed is left out, and named.
+file. `--servers` and `--workloads` choose some by their names. What is not installed is left out, and named.
 `flash/bench/newest_nginx DIR` builds a newer nginx than a distribution's.
 
 Exit status: 0 if flash meets all goals, 1 if not, 2 if it could not be measured.
@@ -315,6 +315,13 @@ def measure(arguments):
             fail(f"{program} is not installed")
     chosen = [one.strip() for one in arguments.servers.split(";")] if arguments.servers else []
     every = peers.known(arguments.flash, arguments.nginx)
+    for word, names, known in (
+        ("server", chosen, [one.name for one in every]),
+        ("workload", arguments.workloads.split(";") if arguments.workloads else [], list(WORKLOADS)),
+    ):
+        for name in names:
+            if name not in known:
+                fail(f"there is no {word} `{name}`; there are {'; '.join(known)}")
     servers = [one for one in every if one.program and (not chosen or one.name in chosen)]
     workloads = [one for one in WORKLOADS if not arguments.workloads or one in arguments.workloads.split(";")]
     found = {"schema": "flash.in-memory/1", "versions": {}, "rounds": [], "idle": []}
