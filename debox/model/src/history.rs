@@ -117,6 +117,9 @@ pub struct UserLevel {
 }
 
 /// One sleep, from leaving the CPU to coming back.
+///
+/// The kinds of wakers and certainties are texts here, not enums: a file may be from a newer recorder, and readers pass on
+/// words that they do not know.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sleep {
     /// `CLOCK_MONOTONIC`.
