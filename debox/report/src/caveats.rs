@@ -47,7 +47,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
         (
             lost.stacks,
             "stack",
-            "not to be had: the calls and sleeps have none.",
+            "not available: the calls and sleeps have none.",
         ),
         (
             lost.threads,

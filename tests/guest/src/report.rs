@@ -102,15 +102,17 @@ impl GuestReport {
             .collect()
     }
 
-    /// Takes the results of tests that were tried again. What was not tried to its end stays as it was.
+    /// Takes the results of tests that were tried again. A test that does not pass then stays failed, with its new output.
     pub fn correct(&mut self, again: GuestReport) {
         for test in again.tests {
             let same = |old: &&mut TestResult| (&old.suite, &old.name) == (&test.suite, &test.name);
             let Some(old) = self.tests.iter_mut().find(same) else {
                 continue;
             };
-            if test.outcome != Outcome::Failed {
-                self.corrected.push(format!("{} {}", test.suite, test.name));
+            match test.outcome {
+                Outcome::Passed => self.corrected.push(format!("{} {}", test.suite, test.name)),
+                Outcome::Skipped => continue,
+                Outcome::Failed => {}
             }
             *old = test;
         }
@@ -155,6 +157,35 @@ mod tests {
         assert!(!report.take(test(Outcome::Passed)));
         assert!(report.take(Message::Done));
         report
+    }
+
+    #[test]
+    fn only_a_test_that_passes_when_tried_again_is_corrected() {
+        let result = |name: &str, outcome| TestResult {
+            suite: "waits".to_string(),
+            name: name.to_string(),
+            outcome,
+            seconds: 1.0,
+            output: String::new(),
+        };
+        let reported = |outcomes: [Outcome; 3]| GuestReport {
+            tests: ["one", "two", "three"]
+                .into_iter()
+                .zip(outcomes)
+                .map(|(name, outcome)| result(name, outcome))
+                .collect(),
+            ..GuestReport::new("6.12")
+        };
+        let mut report = reported([Outcome::Failed; 3]);
+        assert_eq!(report.failed().len(), 3);
+        report.correct(reported([
+            Outcome::Passed,
+            Outcome::Skipped,
+            Outcome::Failed,
+        ]));
+        assert_eq!(report.corrected, ["waits one"]);
+        let left = ["two", "three"].map(|name| ("waits".to_string(), name.to_string()));
+        assert_eq!(report.failed(), left);
     }
 
     #[test]

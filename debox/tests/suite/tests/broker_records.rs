@@ -503,7 +503,7 @@ impl Drop for Planted {
     }
 }
 
-/// Each kind of session counts, whoever began the first one.
+/// While a user records, the broker refuses every further session of that user, whatever its kind.
 #[test]
 fn recordings_guards_and_views_count_for_the_users_quota() {
     let _alone = alone();
