@@ -213,6 +213,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn one_is_singular() {
+        let sentence = |n| format!("{} {}", counted(n, "call"), were(n));
+        assert_eq!(sentence(1), "1 call was");
+        assert_eq!(sentence(0), "0 calls were");
+        assert_eq!(sentence(2_000), "2,000 calls were");
+    }
+
+    #[test]
     fn times_have_three_digits_and_a_unit() {
         let cases = [
             (0, "0"),
