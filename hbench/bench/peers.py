@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import json
 import os
+import pathlib
 import random
 import re
 import statistics
@@ -34,10 +35,11 @@ US = 1e3
 MEGABYTES_2 = 2 << 20
 
 
-def words(command, **options):
+def words(command, lmbench, **options):
     """What a command prints; an error says what it was."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    if done.returncode != 0:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    # Some of lmbench's programs end with any status; its result is looked for in what they print.
+    if done.returncode != 0 and not lmbench:
         sys.exit(f"peers: {' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}")
     # lmbench reports on standard error.
     return done.stdout + done.stderr
@@ -64,15 +66,20 @@ USECS = r"([0-9.]+) usecs/op"
 MICROSECONDS = r": ([0-9.]+) microseconds"
 
 
-class Row:
-    """`command`: words after the peer's own; `to_ns`: of the number that the pattern finds."""
+# Of lmbench's server.
+SOCKET = "/tmp/af_unix"
 
-    def __init__(self, peer, benchmark, command, pattern=MICROSECONDS, to_ns=lambda us: us * US):
+
+class Row:
+    """`command`: words after the peer's own; `to_ns`: of the number that the pattern finds; `served`: it needs its server."""
+
+    def __init__(self, peer, benchmark, command, pattern=MICROSECONDS, to_ns=lambda us: us * US, served=False):
         self.peer = peer
         self.benchmark = benchmark
         self.command = command
         self.pattern = pattern
         self.to_ns = to_ns
+        self.served = served
 
 
 def of_perf():
@@ -105,7 +112,7 @@ def of_lmbench(file):
         lm("select.descriptors/10", "lat_select", *once, "-n", "10", "file"),
         lm("pipe.latency/one-cpu", "lat_pipe", *once),
         lm("unix.latency/one-cpu", "lat_unix", *once),
-        lm("unix.connect", "lat_unix_connect", *once),
+        lm("unix.connect", "lat_unix_connect", *once, served=True),
         lm("process.fork/small", "lat_proc", *once, "fork"),
         lm("process.exec/dynamic", "lat_proc", *once, "exec"),
         lm("context-switch-with-working-set/2-processes-0K", "lat_ctx", *once, "-s", "0", "2", pattern=r"\n2 ([0-9.]+)"),
@@ -188,6 +195,25 @@ def table(measured):
 
 
 @contextlib.contextmanager
+def server(command):
+    """lmbench's server, which goes into the background with `-s` and ends with `-S`."""
+    pathlib.Path(SOCKET).unlink(missing_ok=True)
+    # Not to a pipe, which the server would keep open.
+    subprocess.run([*command, "-s"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    try:
+        until = time.monotonic() + 5
+        while not os.path.exists(SOCKET):
+            if time.monotonic() > until:
+                sys.exit(f"peers: {command[-1]} -s does not serve {SOCKET}")
+            time.sleep(0.01)
+        # It is bound, and will listen soon.
+        time.sleep(0.1)
+        yield
+    finally:
+        subprocess.run([*command, "-S"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+@contextlib.contextmanager
 def prepared():
     with tempfile.TemporaryDirectory(prefix="hbench-peers.") as work:
         path = os.path.join(work, "file")
@@ -218,8 +244,11 @@ def main():
             print(f"peers: round {at + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
             for row in rows:
                 name, *options = row.command
-                start = [f"{arguments.lmbench}/{name}"] if row.peer == "lmbench" else ["perf", name]
-                printed = words(["taskset", "-c", str(cpu), *start, *options], cwd=work)
+                lmbench = row.peer == "lmbench"
+                program = [os.path.abspath(f"{arguments.lmbench}/{name}")] if lmbench else ["perf", name]
+                start = ["taskset", "-c", str(cpu), *program]
+                with server(start) if row.served else contextlib.nullcontext():
+                    printed = words([*start, *options], lmbench, cwd=work)
                 measured[row][0].append(by_hbench(arguments.hbench, row.benchmark))
                 measured[row][1].append(row.to_ns(found(row.pattern, printed, row.peer)))
             best = run_lebench(os.path.abspath(arguments.lebench), cpu, work) if lebench else {}
