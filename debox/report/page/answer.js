@@ -32,21 +32,31 @@ function causes() {
 function causeBar() {
   const { of_ns, idle_ns } = data.active;
   const parts = causes();
+  const idle = { cause: null, name: "idle or waiting for work", tint: "--idle", ns: idle_ns };
+  const name = (one) => one.name || causeName(one.cause);
   const place = make("div", { class: "answer-bar" });
   const list = make("ul", { class: "causes", "aria-label": "Causes" });
+  // The items stay the same elements, so the button that was pressed keeps the focus.
+  const items = new Map([...parts, idle].map((one) => {
+    const share = make("b", {});
+    const content = [swatch(one.tint), share, ` ${name(one)} `, make("span", { class: "quiet" }, time(one.ns))];
+    const button = one.cause === null ? null
+      : make("button", { type: "button", title: "Show only this cause", onclick: () => choose({ cause: one.cause }) }, content);
+    return [one, { share, button, item: make("li", {}, button || content) }];
+  }));
   const draw = () => {
     const whole = of_ns + (withIdle ? idle_ns : 0);
-    const shown = withIdle && idle_ns > 0 ? [...parts, { cause: null, name: "idle or waiting for work", tint: "--idle", ns: idle_ns }] : parts;
-    const name = (one) => one.name || causeName(one.cause);
+    const shown = withIdle && idle_ns > 0 ? [...parts, idle] : parts;
     place.replaceChildren(make("div", { class: "stack", role: "img",
       "aria-label": `Of ${time(whole)}: ` + shown.map((one) => `${name(one)} ${percent(one.ns / whole)}`).join(", ") },
       shown.map((one) => make("i", { title: `${name(one)}: ${time(one.ns)}, ${percent(one.ns / whole)}`,
         class: chosen.cause !== null && chosen.cause !== one.cause ? "dim" : null,
         style: `width: ${100 * one.ns / whole}%; background: var(${one.tint})` }))));
-    list.replaceChildren(...shown.map((one) => {
-      const content = [swatch(one.tint), make("b", {}, percent(one.ns / whole)), ` ${name(one)} `, make("span", { class: "quiet" }, time(one.ns))];
-      return make("li", {}, one.cause === null ? content
-        : make("button", { type: "button", "aria-pressed": String(chosen.cause === one.cause), title: "Show only this cause", onclick: () => choose({ cause: one.cause }) }, content));
+    arrange(list, shown.map((one) => {
+      const { share, button, item } = items.get(one);
+      share.textContent = percent(one.ns / whole);
+      if (button) button.setAttribute("aria-pressed", String(chosen.cause === one.cause));
+      return item;
     }));
   };
   reactions.push(draw);

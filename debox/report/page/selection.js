@@ -23,10 +23,24 @@ function choose(change) {
   set(has ? Object.fromEntries(Object.keys(change).map((name) => [name, null])) : change);
 }
 
+// A button for each dimension, which deselects it.
+const chips = Object.fromEntries(Object.keys(DIMENSIONS).map((name) => [name, make("button", { type: "button", class: "chip", onclick: () => choose({ [name]: chosen[name] }) })]));
+
+function showChips() {
+  const place = document.getElementById("chips");
+  const at = [...place.children].indexOf(document.activeElement);
+  const shown = Object.entries(DIMENSIONS).filter(([name]) => chosen[name] !== null).map(([name, [what, value]]) => {
+    chips[name].textContent = `${what}: ${value()} ×`;
+    chips[name].setAttribute("aria-label", `Deselect ${what} ${value()}`);
+    return chips[name];
+  });
+  arrange(place, shown);
+  // The chip that was pressed is gone: the focus goes to the one in its place, or to the bar.
+  if (at >= 0 && !shown.includes(document.activeElement)) (shown[Math.min(at, shown.length - 1)] || document.getElementById("bar")).focus({ preventScroll: true });
+}
+
 function changed() {
-  const chips = document.getElementById("chips");
-  chips.replaceChildren(...Object.entries(DIMENSIONS).filter(([name]) => chosen[name] !== null).map(([name, [what, value]]) =>
-    make("button", { type: "button", class: "chip", "aria-label": `Deselect ${what} ${value()}`, onclick: () => choose({ [name]: chosen[name] }) }, `${what}: ${value()} ×`)));
+  showChips();
   if (!begun) return;
   reactions.forEach((act) => act());
   updateTables();

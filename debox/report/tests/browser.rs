@@ -106,6 +106,7 @@ fn a_selection_filters_everything_and_keys_suffice() {
     saw("waits", "2");
     // The cause that is clicked filters the graph, the tables, the single calls, and the picture over time.
     saw("chip", "cause: inode lock ×");
+    saw("cause-focus", "true");
     saw("slept-of-cause", "all: 20.0 ms, 100 %");
     saw("waits-of-cause", "1");
     saw("calls-of-cause", "openat");
@@ -114,6 +115,10 @@ fn a_selection_filters_everything_and_keys_suffice() {
     // A call that does not sleep.
     saw("slept-of-mmap", "Nothing fits what is selected.");
     saw("row-of-mmap", "mmap");
+    saw("row-focus", "true");
+    saw("row-focus-after", "true");
+    saw("chip-focus", "true");
+    saw("bar-focus", "bar");
     // A part of the time that is selected with keys.
     saw("time-chip", "true");
     saw("slept-in-time", "less");
@@ -125,6 +130,13 @@ fn a_selection_filters_everything_and_keys_suffice() {
     saw("waits-idle", "3");
     saw("section", "H2");
     saw("linked", "true");
+    // A finding's row is shown although it does not fit the selection, and goes with it.
+    saw("waits-of-mmap", "0");
+    saw("wait-of-link", "true");
+    saw("says-why", "true");
+    saw("waits-after-link", "2");
+    saw("trend-is-hidden", "true");
+    saw("trend-of-link", "true");
     saw("keys", "true");
     saw("unnamed", "");
     saw("repeated", "");

@@ -14,13 +14,16 @@ const slept = () => {
   return at("#flame .readout").textContent;
 };
 const rows = (section) => all(`#${section} tbody tr`);
+const rowOf = (call) => at(`#call-${call} button`);
 const words = (text) => text.replace(/\s+/g, " ").trim();
 
 note.slept = slept();
 note.waits = rows("waits").length;
 
 const cause = all("ul.causes button").find((one) => one.textContent.includes("inode lock"));
-cause.click();
+// What is pressed keeps the focus.
+const enter = (button) => { button.focus({ preventScroll: true }); button.click(); return document.activeElement === button; };
+note.causeFocus = enter(cause) && cause.getAttribute("aria-pressed") === "true";
 note.chip = words(at("#chips").textContent);
 note.sleptOfCause = slept();
 note.waitsOfCause = rows("waits").length;
@@ -29,10 +32,21 @@ note.linesOfCause = words(at("#over-time .legend").textContent);
 press("Escape");
 note.afterEscape = words(at("#chips").textContent);
 
-rows("calls").find((row) => row.id === "call-mmap").querySelector("button").click();
+const mmap = rowOf("mmap");
+note.rowFocus = enter(mmap);
 note.sleptOfMmap = slept();
 note.rowOfMmap = rows("calls").map((row) => words(row.querySelector("th").textContent)).join();
 press("Escape");
+note.rowFocusAfter = document.activeElement === mmap && rows("calls").length === 3;
+
+// A chip is gone when it is pressed: the focus goes to the next one, and then to the bar.
+cause.click();
+mmap.click();
+const [first, second] = all(".chip");
+enter(first);
+note.chipFocus = document.activeElement === second;
+enter(second);
+note.barFocus = document.activeElement.id;
 
 const line = at("#over-time .plot");
 for (let step = 0; step < 40; step += 1) press("ArrowRight", line);
@@ -61,9 +75,28 @@ press("i");
 
 press("j", document.body);
 note.section = document.activeElement.tagName;
-at('a[href="#slowest"]').click();
-setTimeout(() => {
+// The links of findings lead somewhere whatever is selected. A change of the address is an event of its own.
+const follow = (link, then) => { at(link).click(); setTimeout(then, 200); };
+follow('a[href="#slowest"]', () => {
   note.linked = at("#slowest details.folded").open;
+  mmap.click();
+  note.waitsOfMmap = rows("waits").length;
+  follow('.findings a[href^="#wait-"]', showsWait);
+});
+
+function showsWait() {
+  note.waitOfLink = rows("waits").map((row) => row.classList.contains("here")).join();
+  note.saysWhy = at("#waits .rows:not([hidden])")?.textContent.includes("does not; it is shown because");
+  press("Escape");
+  note.waitsAfterLink = rows("waits").length;
+  rowOf("openat").click();
+  note.trendIsHidden = at("#trend-mmap").hidden;
+  follow('.findings a[href="#trend-mmap"]', showsTrend);
+}
+
+function showsTrend() {
+  note.trendOfLink = !at("#trend-mmap").hidden && at("#trend-mmap canvas") !== null;
+  press("Escape");
   press("?", document.body);
   note.keys = at("#help").open;
   const named = (one) => one.getAttribute("aria-label") || words(one.textContent) || (one.labels && [...one.labels].some((label) => words(label.textContent)));
@@ -72,5 +105,5 @@ setTimeout(() => {
   note.repeated = ids.filter((id, index) => ids.indexOf(id) !== index).join();
   note.landmarks = ["header", "nav", "main", "footer"].map((name) => all(`body > ${name}`).length).join();
   note.finished = "yes";
-}, 200);
+}
 }

@@ -49,6 +49,17 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+// Gives a place these elements, in this order. Those that are there already are not taken out, so they keep the focus.
+function arrange(place, elements) {
+  const stay = new Set(elements);
+  for (const child of [...place.children]) if (!stay.has(child)) child.remove();
+  let next = place.firstElementChild;
+  for (const element of elements) {
+    if (element === next) next = next.nextElementSibling;
+    else place.insertBefore(element, next);
+  }
+}
+
 // The same as the anchors that findings name.
 const anchor = (section, name) => `${section}-${String(name).replace(/[^A-Za-z0-9]/gu, "-")}`;
 

@@ -30,17 +30,24 @@ function folded(id, title, summary, sentence, ...children) {
   return made;
 }
 
-// Shows the element with an id: opens what it is folded into, and the table that has it as a row.
+// The element that a link led to last.
+let marked = null;
+
+// Shows the element with an id: opens what it is folded into, and the table that has it as a row. A selection does not
+// hide it.
 function openTo(id) {
-  for (const one of tables) if (one.shows(id)) break;
+  tables.forEach((one) => one.show(id));
   const found = document.getElementById(id);
   if (!found) return;
+  const hidden = found.closest("[hidden]");
+  if (hidden) hidden.hidden = false;
   const inside = found.querySelector(":scope > details.folded");
   if (inside) inside.open = true;
   for (let at = found.parentElement; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
   drawAll(false);
   found.scrollIntoView({ block: "start" });
-  document.querySelectorAll(".here").forEach((one) => one.classList.remove("here"));
+  if (marked) marked.classList.remove("here");
+  marked = found;
   if (!found.matches("section")) found.classList.add("here");
 }
 

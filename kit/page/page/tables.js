@@ -22,11 +22,15 @@ function table(all, rows, options = {}) {
   const limit = options.limit || ROWS;
   const texts = rows.map(() => null);
   const cells = rows.map(() => null);
+  // The rows that were shown so far: they stay the same elements, so a button in one keeps the focus.
+  const lines = rows.map(() => null);
   const of = (at) => cells[at] || (cells[at] = columns.map(([, cell]) => cell(rows[at], at)));
   const text = (at) => texts[at] === null ? (texts[at] = of(at).map(textOf).join(" ").toLowerCase()) : texts[at];
   let order = rows.map((_, at) => at);
   let sorted = null;
   let whole = false;
+  // The row that a link leads to. It is shown until the search, the selection or the link changes, even if it does not
+  // fit.
   let keep = null;
   const head = columns.map(([name, , kind, by], column) => {
     const th = make("th", { scope: "col", class: kind === "n" ? "n" : null });
@@ -56,26 +60,38 @@ function table(all, rows, options = {}) {
       }));
     return line;
   }
+  const fits = (at) => (!options.shows || options.shows(rows[at])) && (!wanted || text(at).includes(wanted));
   function update() {
-    const left = order.filter((at) => (!options.shows || options.shows(rows[at])) && (!wanted || text(at).includes(wanted)));
+    const left = order.filter(fits);
     // One or two rows are not worth a button.
     const most = whole || left.length <= limit + 2 ? left.length : limit;
-    const shown = left.filter((at, place) => place < most || at === keep);
-    body.replaceChildren(...shown.map(row));
+    const first = new Set(left.slice(0, most));
+    const shown = order.filter((at) => first.has(at) || at === keep);
+    arrange(body, shown.map((at) => lines[at] || (lines[at] = row(at))));
     place.dataset.matches = left.length;
     more.hidden = left.length <= limit + 2;
     more.textContent = whole ? `Show ${limit} rows` : `Show all ${count(left.length)} rows`;
     more.setAttribute("aria-expanded", String(whole));
     const hidden = rows.length - left.length;
-    note.textContent = left.length ? `${count(left.length)} of ${count(rows.length)} rows fit.` : "No row fits.";
-    note.hidden = !hidden || !(wanted || isNarrowed());
+    const isExtra = keep !== null && !fits(keep);
+    note.textContent = (left.length ? `${count(left.length)} of ${count(rows.length)} rows fit.` : "No row fits.") +
+      (isExtra ? " The row with the outline does not; it is shown because you followed a link to it." : "");
+    note.hidden = !hidden || !(wanted || isNarrowed() || isExtra);
+  }
+  // Shows the row with an id, if the table has one.
+  function show(id) {
+    const before = keep;
+    keep = names.has(id) ? names.get(id) : null;
+    if (keep === before) return;
+    whole = whole || (keep !== null && fits(keep) && !body.contains(lines[keep]));
+    update();
   }
   const place = make("div", { class: "table" },
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption || "Table" },
       make("table", {}, options.caption ? make("caption", { class: "unseen" }, options.caption) : null, make("thead", {}, make("tr", {}, head)), body)),
     more, note);
   const names = options.id ? new Map(rows.map((one, at) => [options.id(one, at), at])) : new Map();
-  tables.push({ place, update, shows: (id) => { if (!names.has(id)) return false; keep = names.get(id); if (!place.querySelector(`[id="${CSS.escape(id)}"]`)) { whole = true; update(); } return true; } });
+  tables.push({ place, update, show, forget: () => { keep = null; } });
   update();
   return place;
 }
@@ -84,8 +100,9 @@ function table(all, rows, options = {}) {
 function updateTables() {
   for (const one of [...tables]) {
     if (one.place.isConnected) one.wasShown = true;
-    if (one.wasShown && !one.place.isConnected) tables.splice(tables.indexOf(one), 1);
-    else one.update();
+    if (one.wasShown && !one.place.isConnected) { tables.splice(tables.indexOf(one), 1); continue; }
+    one.forget();
+    one.update();
   }
 }
 
