@@ -84,8 +84,8 @@ function matrix() {
       if (!cell.sleeps) return make("td", {}, "");
       const left = cellTime(row, at);
       if (left < cell.blocked_ns) return make("td", { title: `${time(cell.blocked_ns - left)} of waits for work are folded away` }, left ? ["", make("small", {}, time(left))] : "");
-      const shade = 0.06 + 0.5 * Math.max(0, 1 + Math.log10(cell.blocked_ns / most + 1e-9) / 5);
-      return make("td", { style: `background: rgba(var(--heat), ${shade.toFixed(2)})`,
+      const shade = 0.1 + 0.9 * Math.max(0, 1 + Math.log10(cell.blocked_ns / most + 1e-9) / 5);
+      return make("td", { style: `background: rgba(var(--heat), calc(var(--heat-most) * ${shade.toFixed(2)}))`,
         title: `${calls[row]}, ${labels[at].label}: ${count(cell.sleeps)} sleeps of ${count(cell.calls)} calls, ${time(cell.blocked_ns)}` },
         count(cell.sleeps), make("small", {}, time(cell.blocked_ns)));
     })));

@@ -61,27 +61,43 @@ const SIGHTS: [(&str, [Linear; 3]); 4] = [
     ),
 ];
 
-/// The colours of a rule, by name.
-fn colours(selector: &str) -> BTreeMap<&'static str, Linear> {
+/// The values of a rule, by name.
+fn values(selector: &str) -> BTreeMap<&'static str, &'static str> {
     let (_, rest) = STYLE.split_once(selector).expect("the rule");
     let (rule, _) = rest.split_once('}').expect("its end");
     let values = rule
         .split(['{', ';'])
         .filter_map(|line| line.split_once(':'));
     values
-        .filter_map(|(name, value)| {
-            let name = name.trim().strip_prefix("--")?;
-            let value = value.trim().strip_prefix('#')?;
-            let part = |at: usize| {
-                let value = u8::from_str_radix(value.get(at..at + 2)?, 16).ok()?;
-                let value = f64::from(value) / 255.0;
-                Some(match value <= 0.04045 {
-                    true => value / 12.92,
-                    false => ((value + 0.055) / 1.055).powf(2.4),
-                })
-            };
-            Some((name, [part(0)?, part(2)?, part(4)?]))
-        })
+        .filter_map(|(name, value)| Some((name.trim().strip_prefix("--")?, value.trim())))
+        .collect()
+}
+
+/// A colour as the style sheet writes it: its red, green and blue, each from 0 to 255.
+fn written(value: &str) -> Option<[f64; 3]> {
+    let value = value.strip_prefix('#')?;
+    let part = |at: usize| {
+        let part = u8::from_str_radix(value.get(at..at + 2)?, 16).ok()?;
+        Some(f64::from(part))
+    };
+    Some([part(0)?, part(2)?, part(4)?])
+}
+
+fn linear(colour: [f64; 3]) -> Linear {
+    colour.map(|part| {
+        let part = part / 255.0;
+        match part <= 0.04045 {
+            true => part / 12.92,
+            false => ((part + 0.055) / 1.055).powf(2.4),
+        }
+    })
+}
+
+/// The colours of a rule, by name.
+fn colours(selector: &str) -> BTreeMap<&'static str, Linear> {
+    let values = values(selector).into_iter();
+    values
+        .filter_map(|(name, value)| Some((name, linear(written(value)?))))
         .collect()
 }
 
@@ -141,4 +157,30 @@ fn parts_of_the_time_can_be_told_apart_and_text_can_be_read() {
             }
         }
     }
+}
+
+/// A cell of the table of waits is shaded, at most as its style says, over the page or over a row that the pointer is on.
+#[test]
+fn text_can_be_read_in_the_darkest_cell() {
+    for theme in [":root {", ":root[data-theme=\"dark\"] {"] {
+        let values = values(theme);
+        let number = |text: &str| text.trim().parse::<f64>().expect("a number");
+        let heat: Vec<f64> = values["heat"].split(',').map(number).collect();
+        let most = number(values["heat-most"]);
+        let text = linear(written(values["text"]).expect("a colour"));
+        for behind in ["ground", "raised"] {
+            let mut cell = written(values[behind]).expect("a colour");
+            for (part, heat) in cell.iter_mut().zip(&heat) {
+                *part += most * (heat - *part);
+            }
+            let found = contrast(&text, &linear(cell));
+            assert!(found >= TEXT_MIN, "{theme} on {behind}: {found:.2}");
+        }
+    }
+    let small = STYLE
+        .split_once("table.matrix small {")
+        .expect("the rule")
+        .1;
+    let (small, _) = small.split_once('}').expect("its end");
+    assert!(!small.contains("opacity"), "{small}");
 }
