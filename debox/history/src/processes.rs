@@ -86,10 +86,19 @@ impl ProcessNames {
 
     /// The name of the process that had this id at that time (`CLOCK_MONOTONIC`), if it is known.
     pub fn at(&self, host: &str, pid: u32, at_ns: u64) -> Option<&Text> {
+        self.named_at(host, pid, at_ns).map(|named| &named.name)
+    }
+
+    /// The program that it ran then, if that is known.
+    pub fn program_at(&self, host: &str, pid: u32, at_ns: u64) -> Option<&Process> {
+        self.named_at(host, pid, at_ns).map(|named| &named.process)
+    }
+
+    fn named_at(&self, host: &str, pid: u32, at_ns: u64) -> Option<&Named> {
         let of_process = self.names.get(&(self.host(host)?, pid))?;
         let before = of_process.range(..=at_ns).next_back();
         let found = before.or_else(|| of_process.iter().next());
-        found.map(|(_, named)| &named.name)
+        found.map(|(_, named)| named)
     }
 
     /// The last program of each process, by host and process id.
@@ -136,6 +145,8 @@ mod tests {
         let name = |at_ns| names.at("here", 7, at_ns);
         assert_eq!(name(15).map(|name| &**name), Some("first"));
         assert_eq!(name(20).map(|name| &**name), Some("second"));
+        let program = names.program_at("here", 7, 15);
+        assert_eq!(program.map(|program| program.from_ns), Some(10));
         assert_eq!(
             name(5).map(|name| &**name),
             Some("first"),

@@ -18,8 +18,11 @@ function groups() {
   };
   const left = (of) => of.left_out ? make("p", { class: "quiet" }, `${count(of.left_out)} more with less time.`) : null;
   const first = processes.rows[0];
+  const unnamed = recording.processes_left_out;
   folded("groups", isSeveral ? "By process, unit and container" : "By process", `${count(processes.rows.length + processes.left_out)} processes; most time: ${first.name.slice(0, 60)}, ${time(active(first))}`,
-    "Time in calls, and off the CPU between them, without idle waits and waits for work.", partsLegend(), unfiltered(),
+    "Time in calls, and off the CPU between them, without idle waits and waits for work.",
+    unnamed ? make("p", { class: "quiet" }, `The recording had no room for the names of ${counted(unnamed, "program")}, the last that began. Their processes are called as their threads are, and their units and containers are not known.`) : null,
+    partsLegend(), unfiltered(),
     isSeveral ? [make("h3", {}, "Units and containers"),
       table([["unit or container", (g) => g.name, "long", (g) => g.name], ["processes", (g) => count(g.processes), "n", (g) => g.processes], ...columns(units.rows)],
         units.rows, { caption: "Units and containers by time", shows: (g) => withIdle || worked(g) }), left(units), make("h3", {}, "Processes")] : null,

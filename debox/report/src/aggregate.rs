@@ -100,6 +100,8 @@ pub struct ThreadSums {
     pub calls: u64,
     pub parts: Parts,
     pub idle: u64,
+    /// When the last of its rows began.
+    pub last: i64,
 }
 
 pub struct Aggregate {
@@ -400,6 +402,7 @@ impl Threads {
         sums.calls += add.calls;
         sums.parts.add(&add.parts);
         sums.idle = sums.idle.saturating_add(add.idle);
+        sums.last = sums.last.max(add.last);
         Some(*recent)
     }
 }

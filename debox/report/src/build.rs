@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use debox_history::History;
-use debox_model::report::{Deadlock, Headline};
+use debox_model::report::{Deadlock, Headline, Process};
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregate, CallSums, LabelSums};
@@ -13,7 +13,7 @@ use crate::caveats;
 use crate::event_loops;
 use crate::findings;
 use crate::flame_graph::Flame;
-use crate::groups;
+use crate::groups::{self, Programs};
 use crate::headline;
 use crate::names::{Name, Names};
 use crate::parts::{budget, Parts, USER};
@@ -70,8 +70,9 @@ pub fn report(
     }
     let begin = if sums.rows > 0 { sums.first } else { 0 };
     let rests = rest::judge(sums);
-    let recording = recording(history, sums, begin, &listed);
-    let (by_process, by_unit) = groups::groups(sums, &rests, &recording.processes, names);
+    let programs = Programs::of(history);
+    let recording = recording(history, sums, begin, &listed, programs.last());
+    let (by_process, by_unit) = groups::groups(sums, &rests, &programs, names);
     let (waits, waits_left_out) = waits::waits(sums, &rests, begin, names);
     let asked_for = history.files.iter().any(|file| file.meta.user_level);
     let mut report = Report {
@@ -222,7 +223,13 @@ fn deadlocks(history: &History) -> Vec<Deadlock> {
     deadlocks
 }
 
-fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) -> Recording {
+fn recording(
+    history: &History,
+    sums: &Aggregate,
+    begin: i64,
+    calls: &[Call],
+    processes: Vec<Process>,
+) -> Recording {
     let mut hosts: Vec<String> = Vec::new();
     let mut kernels: Vec<String> = Vec::new();
     let mut commands: Vec<Vec<String>> = Vec::new();
@@ -243,7 +250,7 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
         last.insert((meta.host.clone(), meta.started_ns), file);
     }
     let mut lost = debox_history::Lost::default();
-    let (mut complete, mut filtered_out) = (true, 0u64);
+    let (mut complete, mut filtered_out, mut processes_left_out) = (true, 0u64, 0u64);
     for file in last.values() {
         let of = &file.meta.lost;
         lost.records = lost.records.saturating_add(of.records);
@@ -254,13 +261,12 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
         lost.unwritten = lost.unwritten.saturating_add(of.unwritten);
         complete &= file.meta.complete;
         filtered_out = filtered_out.saturating_add(file.meta.filtered_out);
+        processes_left_out = processes_left_out.saturating_add(file.meta.processes_left_out);
     }
     let metas = || history.files.iter().map(|file| &file.meta);
-    let names = debox_history::ProcessNames::of(history);
-    let mut processes: Vec<_> = names.last().map(|(_, process)| process.clone()).collect();
-    processes.sort_by_key(|process| (process.from_ns, process.pid));
     Recording {
         processes,
+        processes_left_out,
         files: history
             .files
             .iter()

@@ -1,8 +1,22 @@
 //! What a reader must know about what the history lacks.
 
 use crate::aggregate::Aggregate;
-use crate::report::Report;
+use crate::report::{Recording, Report};
 use kit_units::{bytes, count, counted, time, were};
+
+impl Recording {
+    /// Says which processes have no names of their own, if there was no room for some.
+    pub fn says_who_is_unnamed(&self) -> Option<String> {
+        let left_out = self.processes_left_out;
+        (left_out > 0).then(|| {
+            format!(
+                "The recording had no room for the names of {}, the last that began. Their processes are called as \
+                 their threads are, and their units and containers are not known.",
+                counted(left_out, "program")
+            )
+        })
+    }
+}
 
 /// What was lost, is missing, or is unknown. Caveats are never hidden.
 pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
@@ -108,6 +122,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
             were(left_out)
         ));
     }
+    said.extend(recording.says_who_is_unnamed());
     if recording.stacks_from_ns > 0 && recording.calls > 0 {
         said.push(format!(
             "Calls shorter than {} have no stack and no caller (--stacks-from of the recording).",

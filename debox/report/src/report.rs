@@ -91,6 +91,8 @@ pub struct Recording {
     pub complete: bool,
     /// The processes' command lines, as far as the recording has them.
     pub processes: Vec<Process>,
+    /// Programs for which the recording had no room in `processes`: the last that began.
+    pub processes_left_out: u64,
     pub lost: debox_history::Lost,
     pub filtered_out: u64,
     pub cut_off_bytes: u64,

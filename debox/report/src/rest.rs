@@ -159,7 +159,7 @@ mod tests {
                     wall: SECOND,
                     ..Parts::default()
                 },
-                idle: 0,
+                ..ThreadSums::default()
             };
             sums.threads.add(*tid, &thread);
         }

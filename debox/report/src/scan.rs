@@ -299,6 +299,7 @@ impl<'a> Scanner<'a> {
                 calls: u64::from(in_call && !in_flight),
                 parts,
                 idle,
+                last: begin,
             };
             if let Some(at) = aggregate.threads.add(columns.tid[row], &thread) {
                 let kind = self.kinds.get(key).copied().unwrap_or(CallKind::Other);

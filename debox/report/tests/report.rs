@@ -10,7 +10,7 @@ use std::fs;
 use common::{call, calls, sleep, write};
 use debox_history::{Account, History, Limits, Meta, Writer};
 use debox_model::history::Call;
-use debox_model::report::Totals;
+use debox_model::report::{Process, Totals};
 use debox_report::{analyze, Analysis, FindingKind, Verdict};
 use proptest::prelude::*;
 
@@ -314,6 +314,59 @@ fn what_the_program_measures_is_set_beside_what_the_kernel_saw() {
         assert_eq!(finding.evidence, "user-level-openat");
         assert!(finding.text.contains("off the CPU"), "{}", finding.text);
     }
+}
+
+/// Process 100 has all rows; its number is used again after them. Of process 101 there was no room for a name.
+#[test]
+fn a_process_has_the_name_of_its_time_and_a_missing_name_is_told() {
+    let program = |from_ns, name: &str, place: &str| Process {
+        pid: 100,
+        from_ns,
+        command: vec![name.to_string()],
+        place: Some(place.to_string()),
+        ..Process::default()
+    };
+    let mut calls = calls();
+    let end_ns = calls.last().map_or(0, |last| last.start_ns + last.wall_ns);
+    calls.push(Call {
+        pid: 101,
+        tid: 101,
+        comm: "late".into(),
+        ..call("read", end_ns, 5_000, Vec::new())
+    });
+    let meta = Meta {
+        processes: vec![
+            program(2_000, "first", "first.service"),
+            program(end_ns + 1_000, "second", "second.service"),
+        ],
+        processes_left_out: 3,
+        ..common::meta()
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    let mut writer = Writer::create(&path, meta, Limits::default()).expect("a file");
+    for call in &calls {
+        writer.append(call).expect("written");
+    }
+    writer.finish().expect("written");
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 2, &|_| {}).expect("a report").report;
+    let rows = report.by_process.rows.iter();
+    let named: Vec<_> = rows
+        .map(|row| (row.pid, row.name.as_str(), row.place.as_deref()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            (Some(100), "first", Some("first.service")),
+            (Some(101), "late", None)
+        ]
+    );
+    let places = report.by_unit.rows.iter().map(|row| row.name.as_str());
+    assert_eq!(places.collect::<Vec<_>>(), ["first.service", "(not known)"]);
+    assert_eq!(report.recording.processes_left_out, 3);
+    let caveat = |text: &String| text.contains("no room for the names of 3 programs");
+    assert!(report.caveats.iter().any(caveat), "{:?}", report.caveats);
 }
 
 /// `debox/schema/history-report-1.json` allows no field that it does not name, and requires all of
