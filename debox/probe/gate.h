@@ -13,8 +13,12 @@
 #include "kernel.h"
 #include "waiters.h"
 
-#define GATE_VERSION 4
-#define GATE_MAGIC 0x65746167786f6265ULL
+/*
+ * The list of events is a part of the gate's version by itself. What else depends on the layout of
+ * what sessions share (struct gate_control in gate.bpf.c, and the maps gate_tasks, contended_lock,
+ * lock_waiters and cpu_runs) has a number that changes with it: FORMAT in
+ * debox/engine/src/gate/control.rs.
+ */
 #define GATE_SESSIONS 32 /* the kernel lets one program call 33 others at most */
 
 #define GATE_EVENTS(X)                                                                             \

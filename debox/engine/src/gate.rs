@@ -23,7 +23,7 @@ use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::MapCore;
 
-use control::{control_of, Control, Token, SESSIONS, SHARED};
+use control::{control_of, version_of, Control, Token, SESSIONS, SHARED};
 
 use crate::kernel::{self, objects};
 use crate::signals::Blocked;
@@ -90,7 +90,7 @@ impl Gate {
     fn enter(control_id: u32, here: OwnedFd, events: &BTreeSet<usize>) -> Result<Gate> {
         let token = Token::new()?;
         let control = Control::map(objects::map_by_id(control_id)?)?;
-        control.require_version()?;
+        control.require_version(version_of(names()?))?;
         let [tasks, contended, waiters, runs] = control.shared_ids().map(objects::map_by_id);
         Gate::take_place(
             token,
@@ -123,7 +123,7 @@ impl Gate {
         for (id, map) in ids.iter_mut().zip(&shared) {
             *id = objects::map_id(map.as_fd())?;
         }
-        control.begin(ids);
+        control.begin(version_of(names()?), ids);
         Gate::take_place(token, control, here, shared, events, doors)
     }
 

@@ -17,13 +17,25 @@ use libbpf_rs::libbpf_sys;
 use crate::kernel::objects;
 use crate::skeleton_gate::types::gate_control;
 
-const MAGIC: u64 = 0x6574_6167_786f_6265; // GATE_MAGIC
-const VERSION: u32 = 4; // GATE_VERSION
+const MAGIC: u64 = 0x6574_6167_786f_6265;
+/// Changes with the layout or the meaning of what the sessions share (debox/probe/gate.h). A number that was never used
+/// before.
+const FORMAT: u32 = 5;
 pub(super) const SESSIONS: u32 = 32; // GATE_SESSIONS
 /// The number of maps that all sessions share.
 pub(super) const SHARED: usize = 4;
 
 const LENGTH: usize = std::mem::size_of::<gate_control>().next_multiple_of(4096);
+
+/// The version of a gate with these events, in the order of their numbers. Sessions that number events differently cannot
+/// share a gate, so the events are a part of it: FNV-1a of the format and the names.
+pub(super) fn version_of(events: &[String]) -> u32 {
+    let names = events.iter().flat_map(|name| name.bytes().chain([b'\n']));
+    let bytes = FORMAT.to_le_bytes().into_iter().chain(names);
+    bytes.fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
 
 /// How long the lock is waited for. Changes take milliseconds. A process that is stopped during one blocks
 /// this gate; other sessions then make one of their own.
@@ -94,27 +106,28 @@ impl Control {
     }
 
     /// Fills in a new gate's tables.
-    pub fn begin(&self, [tasks_id, contended_id, waiters_id, runs_id]: [u32; SHARED]) {
+    pub fn begin(&self, version: u32, shared_ids: [u32; SHARED]) {
+        let [tasks_id, contended_id, waiters_id, runs_id] = shared_ids;
         // SAFETY: inside the mapping; other processes do not use it until the last of these fields is set.
         unsafe {
             (*self.base).tasks_id = tasks_id;
             (*self.base).contended_id = contended_id;
             (*self.base).waiters_id = waiters_id;
             (*self.base).runs_id = runs_id;
-            (*self.base).version = VERSION;
+            (*self.base).version = version;
             AtomicU64::from_ptr(&raw mut (*self.base).magic).store(MAGIC, Ordering::Release);
         }
     }
 
     /// Fails if the gate is of another version of DeBox.
-    pub fn require_version(&self) -> Result<()> {
+    pub fn require_version(&self, wanted: u32) -> Result<()> {
         // SAFETY: inside the mapping; the values are written once, before the magic number.
         let (magic, version) = unsafe {
             let magic = AtomicU64::from_ptr(&raw mut (*self.base).magic).load(Ordering::Acquire);
             (magic, (*self.base).version)
         };
         ensure!(
-            magic == MAGIC && version == VERSION,
+            magic == MAGIC && version == wanted,
             "the gate belongs to another version of DeBox"
         );
         Ok(())
@@ -246,4 +259,30 @@ pub(super) fn control_of(program: BorrowedFd) -> Option<u32> {
                 && info.value_size as usize == std::mem::size_of::<gate_control>()
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_of;
+
+    #[test]
+    fn gates_that_number_events_differently_have_different_versions() {
+        let lists: [&[&str]; 6] = [
+            &["fork", "exec"],
+            &["exec", "fork"],
+            &["fork", "exec", "switch"],
+            &["fork"],
+            &["forkexec"],
+            &[],
+        ];
+        let versions = lists.map(|list| {
+            let names: Vec<String> = list.iter().map(|name| name.to_string()).collect();
+            version_of(&names)
+        });
+        for (at, version) in versions.iter().enumerate() {
+            assert!(!versions[..at].contains(version), "{:?}", lists[at]);
+            // Earlier gates had these numbers.
+            assert!(*version > 4, "{:?}", lists[at]);
+        }
+    }
 }
