@@ -19,23 +19,7 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
             None => {
                 merged.insert(key, sleep);
             }
-            Some(sum) => {
-                if sleep.blocked_ns > sum.blocked_ns {
-                    sum.frames = sleep.frames; // show the stack with the most time
-                }
-                add(&mut sum.count, sleep.count);
-                add(&mut sum.blocked_ns, sleep.blocked_ns);
-                sum.max_ns = sum.max_ns.max(sleep.max_ns);
-                sum.waiters_entry_max = sum.waiters_entry_max.max(sleep.waiters_entry_max);
-                sum.waiters_exit_max = sum.waiters_exit_max.max(sleep.waiters_exit_max);
-                if sum.waiters_scope.is_none() {
-                    sum.waiters_scope = sleep.waiters_scope;
-                }
-                merge_wakers(&mut sum.wakers, sleep.wakers);
-                sum.owners.extend(sleep.owners);
-                sum.resources.extend(sleep.resources);
-                sum.call_sites.extend(sleep.call_sites);
-            }
+            Some(sum) => add_sleep(sum, sleep),
         }
     }
     merged
@@ -48,6 +32,43 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
             sleep
         })
         .collect()
+}
+
+/// Adds a sleep to another at the same site. All fields are named, so the compiler finds one that is forgotten.
+fn add_sleep(sum: &mut Sleep, sleep: Sleep) {
+    let Sleep {
+        syscall: _,
+        label: _,
+        class: _,
+        site: _,
+        count,
+        blocked_ns,
+        max_ns,
+        frames,
+        wakers,
+        waiters_entry_max,
+        waiters_exit_max,
+        waiters_scope,
+        resource: _, // made from `resources` at the end
+        resources,
+        owners,
+        call_sites,
+    } = sleep;
+    if blocked_ns > sum.blocked_ns {
+        sum.frames = frames; // show the stack with the most time
+    }
+    add(&mut sum.count, count);
+    add(&mut sum.blocked_ns, blocked_ns);
+    sum.max_ns = sum.max_ns.max(max_ns);
+    sum.waiters_entry_max = sum.waiters_entry_max.max(waiters_entry_max);
+    sum.waiters_exit_max = sum.waiters_exit_max.max(waiters_exit_max);
+    if sum.waiters_scope.is_none() {
+        sum.waiters_scope = waiters_scope;
+    }
+    merge_wakers(&mut sum.wakers, wakers);
+    sum.owners.extend(owners);
+    sum.resources.extend(resources);
+    sum.call_sites.extend(call_sites);
 }
 
 /// The same for calls that the user tap did not see.

@@ -5,7 +5,25 @@ use serde::{Deserialize, Serialize};
 use crate::broker::probe_data::{fields_of, hide_address};
 use crate::tables::{self, types, OpenWait};
 
-fields_of! {
+/// The same as `fields_of`, of a struct of which no field may be forgotten: the compiler asks for a new one. `without` has
+/// the fields that are not sent.
+macro_rules! all_fields_of {
+    (
+        $(#[$about:meta])*
+        $name:ident of $type:ident $(without $($hidden:ident),+)? {
+            $($field:ident: $kind:ty),+ $(,)?
+        }
+    ) => {
+        fields_of! {
+            $(#[$about])*
+            $name of $type { $($field: $kind),+ }
+        }
+
+        const _: fn(types::$type) = |types::$type { $($field: _,)+ $($($hidden: _,)+)? }| ();
+    };
+}
+
+all_fields_of! {
     SleepKey of sleep_key {
         stack: u64,
         call: u32,
@@ -13,8 +31,8 @@ fields_of! {
     }
 }
 
-fields_of! {
-    Sleep of sleep_row {
+all_fields_of! {
+    Sleep of sleep_row without reserved {
         count: u64,
         blocked_ns: u64,
         max_ns: u64,
@@ -44,7 +62,7 @@ impl From<&ShownSleep> for types::sleep_row {
     }
 }
 
-fields_of! {
+all_fields_of! {
     WakerKey of waker_key {
         stack: u64,
         call: u32,
@@ -54,15 +72,15 @@ fields_of! {
     }
 }
 
-fields_of! {
+all_fields_of! {
     Waker of waker_row {
         count: u64,
         comm: [i8; 16],
     }
 }
 
-fields_of! {
-    OwnerKey of owner_key {
+all_fields_of! {
+    OwnerKey of owner_key without reserved {
         stack: u64,
         call: u32,
         lock_flags: u32,
@@ -75,7 +93,7 @@ fields_of! {
     }
 }
 
-fields_of! {
+all_fields_of! {
     OwnerRow of owner_row {
         count: u64,
         blocked_ns: u64,
@@ -83,7 +101,7 @@ fields_of! {
     }
 }
 
-fields_of! {
+all_fields_of! {
     Named of resource {
         kind: u32,
         what: u32,
@@ -130,9 +148,9 @@ impl From<&ResourceKey> for types::resource_key {
     }
 }
 
-fields_of! {
+all_fields_of! {
     /// A socket's ends, without the process at the other end, which may be another user's.
-    Ends of socket_ends {
+    Ends of socket_ends without peer_tgid, reserved {
         family: u16,
         r#type: u16,
         local_port: u16,
@@ -153,11 +171,17 @@ pub struct ResourceRow {
 
 impl From<&types::resource_row> for ResourceRow {
     fn from(row: &types::resource_row) -> ResourceRow {
+        let types::resource_row {
+            count,
+            blocked_ns,
+            ends,
+            name,
+        } = row;
         ResourceRow {
-            count: row.count,
-            blocked_ns: row.blocked_ns,
-            ends: Ends::from(&row.ends),
-            name: without_zeros(&row.name),
+            count: *count,
+            blocked_ns: *blocked_ns,
+            ends: Ends::from(ends),
+            name: without_zeros(name),
         }
     }
 }
@@ -168,7 +192,7 @@ impl From<&ResourceRow> for types::resource_row {
             count: row.count,
             blocked_ns: row.blocked_ns,
             ends: types::socket_ends::from(&row.ends),
-            ..types::resource_row::default()
+            name: types::resource_row::default().name,
         };
         fill(&mut made.name, &row.name);
         made
@@ -189,14 +213,28 @@ pub struct Spin {
 
 impl Spin {
     pub fn list(spins: &[(types::spin_key, types::spin_row)]) -> Vec<Spin> {
-        let shown = |(key, row): &(types::spin_key, types::spin_row)| Spin {
-            call: key.call,
-            flags: key.flags,
-            count: row.count,
-            ns: row.ns,
-            max_ns: row.max_ns,
-            stack: row.stack,
-            resource: Named::of(row.resource),
+        let shown = |(key, row): &(types::spin_key, types::spin_row)| {
+            let types::spin_key {
+                lock: _,
+                call,
+                flags,
+            } = *key;
+            let types::spin_row {
+                count,
+                ns,
+                max_ns,
+                stack,
+                resource,
+            } = *row;
+            Spin {
+                call,
+                flags,
+                count,
+                ns,
+                max_ns,
+                stack,
+                resource: Named::of(resource),
+            }
         };
         spins.iter().map(shown).collect()
     }
@@ -219,7 +257,7 @@ impl Spin {
     }
 }
 
-fields_of! {
+all_fields_of! {
     Link of chain_link {
         stack: u64,
         blocked_ns: u64,
@@ -267,7 +305,7 @@ impl From<&Chain> for types::chain_row {
     }
 }
 
-fields_of! {
+all_fields_of! {
     CpuKey of cpu_key {
         call: u32,
         part: u32,
@@ -292,16 +330,27 @@ pub struct CpuRow {
 
 impl From<&types::cpu_row> for CpuRow {
     fn from(row: &types::cpu_row) -> CpuRow {
+        let types::cpu_row {
+            turns,
+            ns,
+            max_ns,
+            quota_ns,
+            period_ns,
+            flags,
+            cpus_allowed,
+            comm,
+            group,
+        } = *row;
         CpuRow {
-            turns: row.turns,
-            ns: row.ns,
-            max_ns: row.max_ns,
-            quota_ns: row.quota_ns,
-            period_ns: row.period_ns,
-            flags: row.flags,
-            cpus_allowed: row.cpus_allowed,
-            comm: row.comm,
-            group: without_zeros(&row.group),
+            turns,
+            ns,
+            max_ns,
+            quota_ns,
+            period_ns,
+            flags,
+            cpus_allowed,
+            comm,
+            group: without_zeros(&group),
         }
     }
 }
@@ -317,14 +366,14 @@ impl From<&CpuRow> for types::cpu_row {
             flags: row.flags,
             cpus_allowed: row.cpus_allowed,
             comm: row.comm,
-            ..types::cpu_row::default()
+            group: types::cpu_row::default().group,
         };
         fill(&mut made.group, &row.group);
         made
     }
 }
 
-fields_of! {
+all_fields_of! {
     SiteKey of site_key {
         stack: u64,
         user_stack: u64,
@@ -333,7 +382,7 @@ fields_of! {
     }
 }
 
-fields_of! {
+all_fields_of! {
     Site of site_row {
         count: u64,
         blocked_ns: u64,
@@ -389,18 +438,31 @@ pub struct Calls {
 
 impl From<&types::row> for Calls {
     fn from(row: &types::row) -> Calls {
-        let buckets = (0..).zip(row.histogram);
+        let types::row {
+            calls,
+            errors,
+            restarts,
+            parts,
+            faults_minor,
+            faults_major,
+            max_ns,
+            spin_ns,
+            read_bytes,
+            write_bytes,
+            histogram,
+        } = *row;
+        let buckets = (0..).zip(histogram);
         Calls {
-            calls: row.calls,
-            errors: row.errors,
-            restarts: row.restarts,
-            parts: row.parts,
-            faults_minor: row.faults_minor,
-            faults_major: row.faults_major,
-            max_ns: row.max_ns,
-            spin_ns: row.spin_ns,
-            read_bytes: row.read_bytes,
-            write_bytes: row.write_bytes,
+            calls,
+            errors,
+            restarts,
+            parts,
+            faults_minor,
+            faults_major,
+            max_ns,
+            spin_ns,
+            read_bytes,
+            write_bytes,
             histogram: buckets.filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -419,7 +481,7 @@ impl From<&Calls> for types::row {
             spin_ns: calls.spin_ns,
             read_bytes: calls.read_bytes,
             write_bytes: calls.write_bytes,
-            ..types::row::default()
+            histogram: types::row::default().histogram,
         };
         for (bucket, count) in &calls.histogram {
             if let Some(to) = row.histogram.get_mut(usize::from(*bucket)) {
@@ -430,7 +492,7 @@ impl From<&Calls> for types::row {
     }
 }
 
-fields_of! {
+all_fields_of! {
     Lost of lost {
         records: u64,
         sleeps: u64,
@@ -447,9 +509,9 @@ fields_of! {
     }
 }
 
-fields_of! {
+all_fields_of! {
     /// An owner without its place in the probes' table and its total time asleep.
-    Owner of owner {
+    Owner of owner without index, blocked_ns {
         certainty: u32,
         tid: u32,
         doing: u32,
@@ -500,5 +562,23 @@ fn without_zeros<T: Copy + Default + PartialEq>(all: &[T]) -> Vec<T> {
 fn fill<T: Copy>(room: &mut [T], all: &[T]) {
     for (to, one) in room.iter_mut().zip(all) {
         *to = *one;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each field of these is a number, or an array of them: one that is not sent would be zero afterwards.
+    #[test]
+    fn every_field_of_a_row_of_calls_and_of_losses_is_sent() {
+        fn all<T: Copy>() -> T {
+            tables::read_value(&vec![1; std::mem::size_of::<T>()]).expect("the right size")
+        }
+        let (row, lost) = (all::<types::row>(), all::<types::lost>());
+        let received = types::row::from(&Calls::from(&row));
+        assert_eq!(tables::bytes_of(&received), tables::bytes_of(&row));
+        let received = types::lost::from(&Lost::from(&lost));
+        assert_eq!(tables::bytes_of(&received), tables::bytes_of(&lost));
     }
 }
