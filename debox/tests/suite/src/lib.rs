@@ -18,6 +18,7 @@
 //! consumer sees.
 
 mod background;
+mod binary;
 pub mod brokered;
 mod facts;
 mod group;
@@ -28,11 +29,11 @@ mod rows;
 mod run;
 
 pub use background::Background;
+pub use binary::debox_binary;
 pub use facts::Facts;
 pub use group::{Group, Limit};
 pub use invariants::check_report;
 pub use kernel_objects::KernelObject;
-pub use machine::debox_binary;
 pub use machine::kernel_has;
 pub use machine::program;
 pub use machine::require_root;

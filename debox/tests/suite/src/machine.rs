@@ -61,33 +61,6 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(env!("OUT_DIR")).join("programs").join(name)
 }
 
-/// The command under test: `DEBOX_BIN`, or the newer of the two that stand beside this
-/// program in cargo's target directory.
-#[track_caller]
-pub fn debox_binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("DEBOX_BIN") {
-        return path.into();
-    }
-    let own = std::env::current_exe().expect("a test program knows its own path");
-    // target/PROFILE/deps/NAME of tests, target/PROFILE/NAME of programs
-    let profile = own.parent().expect("cargo's layout");
-    let is_test = profile.ends_with("deps");
-    let target = profile.ancestors().nth(if is_test { 2 } else { 1 });
-    let target = target.expect("cargo's layout");
-    ["release", "debug"]
-        .iter()
-        .map(|profile| target.join(profile).join("debox"))
-        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
-        .max()
-        .map(|(_, path)| path)
-        .unwrap_or_else(|| {
-            panic!(
-                "no debox in {}: build it first, or set DEBOX_BIN",
-                target.display()
-            )
-        })
-}
-
 /// Held while a test measures: tests of all test programs take turns, since a second session
 /// would slow the first one's calls and take its CPU.
 #[derive(Debug)]
