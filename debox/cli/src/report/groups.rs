@@ -58,7 +58,11 @@ pub fn print(
         out,
         "Time in calls and off the CPU between them, without idle waits and waits for work.",
         options,
-    )
+    )?;
+    match report.recording.says_who_is_unnamed() {
+        Some(sentence) => note(out, &sentence, options),
+        None => Ok(()),
+    }
 }
 
 fn cells(group: &Group, options: &TableOptions) -> [Cell; 12] {
