@@ -33,6 +33,7 @@ fn totals() -> impl Strategy<Value = Totals> {
         irq_ns: o[0],
         outside_ns: o[1],
         stolen_ns: o[2],
+        ..Totals::default()
     })
 }
 
@@ -116,6 +117,7 @@ fn thread() -> impl Strategy<Value = Thread> {
         comm,
         calls,
         totals,
+        ..Thread::default()
     })
 }
 
@@ -184,6 +186,7 @@ fn rest() -> impl Strategy<Value = Report> {
             rows: numbers.0[5],
             probe_misses: numbers.0[6],
             refused: numbers.0[5],
+            ..Lost::default()
         },
         in_flight: tables.0,
         call_sites: tables.1,
