@@ -15,6 +15,9 @@ use crate::pace::Pace;
 /// Bytes of an answer that are encrypted before the socket has taken those before them. The headers of their records
 /// come on top.
 pub const ENCRYPTED: usize = 32 << 10;
+/// Encrypted bytes that are received from a client before others have their turn: short records take much time and bring
+/// few bytes. `rustls` ends connections with many empty ones, but not with some between.
+const RECEIVED: usize = 64 << 10;
 /// The first byte of a client that speaks TLS: the type of a record with a handshake.
 const HANDSHAKE: u8 = 22;
 
@@ -30,6 +33,8 @@ pub struct Encrypted {
     has_begun: bool,
     /// The last call that received took all that was there.
     was_all: bool,
+    /// Bytes received since others had their turn.
+    in_turn: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -60,6 +65,7 @@ impl Transport {
             connection,
             has_begun: false,
             was_all: false,
+            in_turn: 0,
         })))
     }
 
@@ -178,11 +184,19 @@ impl Encrypted {
             if was_handshaking && pace.is_spent() {
                 return Received::Paced;
             }
+            if self.in_turn >= RECEIVED {
+                self.in_turn = 0;
+                return Received::Paced;
+            }
             let mut wire = Wire::new(socket);
             match self.connection.read_tls(&mut wire) {
                 Ok(0) => return Received::End,
-                Ok(_) => {}
-                Err(error) => return failed(errno(&error)),
+                Ok(length) => self.in_turn += length,
+                Err(error) => {
+                    // The next bytes come in another turn.
+                    self.in_turn = 0;
+                    return failed(errno(&error));
+                }
             }
             self.was_all = wire.was_all;
             if let (false, Some(first)) = (self.has_begun, wire.first) {

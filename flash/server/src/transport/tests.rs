@@ -5,7 +5,8 @@ use super::*;
 use std::os::unix::net::UnixStream;
 
 use proptest::prelude::*;
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use rustls::{ClientConfig, ClientConnection, ConnectionTrafficSecrets, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::CertificateDer;
 
@@ -31,11 +32,12 @@ thread_local! {
         roots.add(cert).expect("a certificate");
         let tls = Tls::load(&Settings { pairs: vec![pair] }).expect("they are right");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let client = ClientConfig::builder_with_provider(provider)
+        let mut client = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
+        client.enable_secret_extraction = true;
         (tls.config, Arc::new(client))
     };
 }
@@ -252,4 +254,79 @@ fn a_client_that_does_not_read_has_little_in_memory() {
         in_socket += length;
     }
     assert!(answers - in_socket <= ENCRYPTED, "{answers} {in_socket}");
+}
+
+/// Records of TLS 1.3 that `rustls` would not send.
+struct Sealer {
+    key: LessSafeKey,
+    iv: [u8; aead::NONCE_LEN],
+    number: u64,
+}
+
+impl Sealer {
+    fn of(client: ClientConnection) -> Sealer {
+        let secrets = client.dangerous_extract_secrets().expect("secrets");
+        let (number, secrets) = secrets.tx;
+        let (kind, key, iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&aead::AES_128_GCM, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&aead::AES_256_GCM, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (&aead::CHACHA20_POLY1305, key, iv)
+            }
+            _ => panic!("another cipher"),
+        };
+        Sealer {
+            key: LessSafeKey::new(UnboundKey::new(kind, key.as_ref()).expect("a key")),
+            iv: iv.as_ref().try_into().expect("a nonce"),
+            number,
+        }
+    }
+
+    fn seal(&mut self, content: &[u8]) -> Vec<u8> {
+        let mut nonce = self.iv;
+        for (byte, own) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
+            *byte ^= own;
+        }
+        self.number += 1;
+        // Behind the content stands its type: a request's bytes.
+        let mut sealed = [content, &[23]].concat();
+        let [high, low] = (sealed.len() as u16 + 16).to_be_bytes();
+        let head = [23, 3, 3, high, low];
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.key
+            .seal_in_place_append_tag(nonce, Aad::from(head), &mut sealed)
+            .expect("it is short");
+        [&head[..], &sealed].concat()
+    }
+}
+
+#[test]
+fn a_client_with_short_records_is_not_the_only_one() {
+    let mut sides = sides();
+    sides.exchange(&mut std::iter::repeat(1000));
+    let mut sealer = Sealer::of(sides.client);
+    // As many empty ones between as `rustls` allows.
+    let records: Vec<u8> = (0..10_000)
+        .flat_map(|number| match number % 32 {
+            0 => sealer.seal(b"x"),
+            _ => sealer.seal(b""),
+        })
+        .collect();
+    let (mut sent, mut received, mut turns) = (0, 0, 0);
+    let mut buffer = [0; 1000];
+    while received < 10_000_usize.div_ceil(32) {
+        while let Ok(length @ 1..) = sides.theirs.write(&records[sent..]) {
+            sent += length;
+        }
+        match sides
+            .server
+            .receive(&sides.ours, &mut buffer, &mut sides.pace)
+        {
+            Received::Bytes(length) => received += length,
+            Received::Paced => turns += 1,
+            Received::Nothing => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(turns > 0);
 }
