@@ -4,10 +4,12 @@
 use std::str::FromStr;
 
 use anyhow::{bail, ensure, Context, Error, Result};
+use nix::errno::Errno;
 use nix::unistd::{
     getegid, geteuid, getresgid, getresuid, initgroups, seteuid, setgid, setuid, Gid, Group, Uid,
     User,
 };
+use rustix::thread::CapabilitySet;
 
 /// A user and a group that exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,23 +63,29 @@ impl Identity {
     ///
     /// The process may not, or it could become root again.
     pub fn assume(&self) -> Result<()> {
-        if geteuid() == self.uid && getegid() == self.gid {
-            return Ok(());
-        }
         let name = &self.name;
-        if !geteuid().is_root() {
+        let is_already = geteuid() == self.uid && getegid() == self.gid;
+        if !is_already && !geteuid().is_root() {
             bail!("only root can become {name}: start flash as root, or without --user");
         }
         let text = std::ffi::CString::new(name.as_str()).context("a name")?;
         // Groups first: the user may not change them.
-        initgroups(&text, self.gid).with_context(|| format!("cannot take the groups of {name}"))?;
-        setgid(self.gid).with_context(|| format!("cannot take the group of {name}"))?;
-        setuid(self.uid).with_context(|| format!("cannot become {name}"))?;
+        match initgroups(&text, self.gid) {
+            // Who started the process as this user has chosen its groups.
+            Err(Errno::EPERM) if is_already => {}
+            done => done.with_context(|| format!("cannot take the groups of {name}"))?,
+        }
+        if !is_already {
+            setgid(self.gid).with_context(|| format!("cannot take the group of {name}"))?;
+            setuid(self.uid).with_context(|| format!("cannot become {name}"))?;
+        }
         let (users, groups) = (getresuid()?, getresgid()?);
         let is_whole = [users.real, users.effective, users.saved] == [self.uid; 3]
             && [groups.real, groups.effective, groups.saved] == [self.gid; 3];
         let rights = rustix::thread::capabilities(None).context("cannot read the capabilities")?;
-        let is_without_rights = rights.effective.is_empty() && rights.permitted.is_empty();
+        // To open ports below 1024, as systemd can give it to a service that it starts as its user.
+        let harmless = CapabilitySet::NET_BIND_SERVICE;
+        let is_without_rights = harmless.contains(rights.effective | rights.permitted);
         ensure!(
             is_whole && is_without_rights && seteuid(Uid::from_raw(0)).is_err(),
             "the process has become {name} and could become root again"
@@ -94,6 +102,23 @@ pub fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also of a process that is this user already.
+    #[test]
+    fn who_could_become_root_again_is_refused() {
+        let (uid, gid) = (geteuid(), getegid());
+        let user = User::from_uid(uid).expect("users").expect("it exists");
+        let own = Identity {
+            name: user.name,
+            uid,
+            gid,
+        };
+        let assumed = own.assume();
+        match uid.is_root() {
+            true => assert!(assumed.is_err_and(|why| why.to_string().contains("root again"))),
+            false => assert!(assumed.is_ok(), "{assumed:?}"),
+        }
+    }
 
     #[test]
     fn names_are_looked_up() {
