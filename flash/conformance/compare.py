@@ -269,7 +269,7 @@ RULES = {
     "R": "Resources: conditions, ranges, names and types are treated otherwise (a symbolic link, a file that begins with "
     "a dot, a compressed form, an invalid range).",
 }
-REFUSALS = {"400", "405", "408", "411", "413", "414", "417", "422", "426", "431", "501", "505"}
+REFUSALS = {"400", "405", "408", "411", "413", "414", "417", "421", "422", "426", "431", "501", "505"}
 FOUND_OR_NOT = {"101", "200", "206", "301", "304", "403", "404", "412", "416"}
 
 

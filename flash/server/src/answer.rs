@@ -28,7 +28,38 @@ pub struct Reply {
 
 pub enum Segment {
     Bytes(Vec<u8>),
-    File { file: Arc<File>, part: Part },
+    /// Of several answers at once, and how much of it this one has sent.
+    Shared {
+        bytes: Arc<[u8]>,
+        sent: usize,
+    },
+    File {
+        file: Arc<File>,
+        part: Part,
+    },
+}
+
+impl From<Vec<u8>> for Segment {
+    fn from(bytes: Vec<u8>) -> Segment {
+        Segment::Bytes(bytes)
+    }
+}
+
+impl From<Arc<[u8]>> for Segment {
+    fn from(bytes: Arc<[u8]>) -> Segment {
+        Segment::Shared { bytes, sent: 0 }
+    }
+}
+
+impl Segment {
+    /// Bytes that are still to be sent.
+    pub fn left(&self) -> u64 {
+        match self {
+            Segment::Bytes(bytes) => bytes.len() as u64,
+            Segment::Shared { bytes, sent } => (bytes.len() - sent) as u64,
+            Segment::File { part, .. } => part.end.saturating_sub(part.begin),
+        }
+    }
 }
 
 /// In which form a file is sent.
@@ -107,12 +138,13 @@ impl<'a> Common<'a> {
         }
     }
 
-    fn text(&self, mut head: Head, status: u16, kind: &str, text: Vec<u8>) -> Reply {
+    fn text(&self, mut head: Head, status: u16, kind: &str, text: impl Into<Segment>) -> Reply {
+        let text = text.into();
         head.field("Content-Type", kind)
-            .field("Content-Length", text.len());
+            .field("Content-Length", text.left());
         let body = match self.is_head {
             true => VecDeque::new(),
-            false => VecDeque::from([Segment::Bytes(text)]),
+            false => VecDeque::from([text]),
         };
         Reply {
             status,
@@ -131,11 +163,14 @@ impl<'a> Common<'a> {
 
     /// An error, with a page that says which.
     pub fn error(&self, status: u16) -> Reply {
-        let head = self.head_of_error(status);
+        self.error_page(self.head_of_error(status), status)
+    }
+
+    fn error_page(&self, head: Head, status: u16) -> Reply {
         let own = self.rules.and_then(|rules| rules.error_pages.get(&status));
         let page = match own {
-            Some(page) => page.clone(),
-            None => response::error_page(status).into_bytes(),
+            Some(page) => Segment::from(Arc::clone(page)),
+            None => response::error_page(status).into_bytes().into(),
         };
         self.text(head, status, "text/html; charset=utf-8", page)
     }
@@ -199,7 +234,7 @@ impl<'a> Common<'a> {
         Common::empty(head, 204)
     }
 
-    pub fn page(&self, kind: &str, page: Vec<u8>) -> Reply {
+    pub fn page(&self, kind: &str, page: impl Into<Segment>) -> Reply {
         self.text(self.head(200), 200, kind, page)
     }
 
@@ -233,7 +268,7 @@ impl<'a> Common<'a> {
         let asked = match &request.conditions.range {
             Some(range)
                 if request.method == Method::Get
-                    && conditions::range_holds(&request.conditions, current) =>
+                    && conditions::range_holds(&request.conditions, current, self.now) =>
             {
                 ranges::parse(range, file.size)
             }
@@ -245,8 +280,7 @@ impl<'a> Common<'a> {
             Asked::Unsatisfiable => {
                 let mut head = self.head(416);
                 head.field("Content-Range", format_args!("bytes */{}", file.size));
-                let page = response::error_page(416).into_bytes();
-                self.text(head, 416, "text/html; charset=utf-8", page)
+                self.error_page(head, 416)
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
+use rustix::net::{recv, RecvFlags};
 
 use crate::access::limits::Place;
 use crate::answer::{Common, Reply};
@@ -37,7 +38,7 @@ mod reading;
 mod record;
 mod relay;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod written;
 
 use exchange::Way;
@@ -88,7 +89,8 @@ pub struct Connection {
     pub is_gone: bool,
     /// The head of the request that is being answered was complete then.
     began: Instant,
-    /// In the loop's milliseconds.
+    /// Since when it has nothing to do, if that is so; in the loop's milliseconds, as what follows.
+    idle_since: u64,
     pub deadline: u64,
     /// When the loop will look at the deadline.
     pub looked_at: u64,
@@ -171,6 +173,7 @@ impl Connection {
             has_ended: false,
             is_gone: false,
             began: Instant::now(),
+            idle_since: context.now,
             deadline: context.now + ms,
             looked_at: u64::MAX,
         }
@@ -184,6 +187,18 @@ impl Connection {
     pub fn is_idle(&self) -> bool {
         let is_between = matches!(self.state, State::Reading) && self.input.is_empty();
         is_between && !self.transport.is_handshaking()
+    }
+
+    /// Since when it is between two requests, or after its last answer. `None`: it is not, or the next request is there.
+    pub fn idle_since(&self) -> Option<u64> {
+        let is_after_last = matches!(self.state, State::Lingering(_));
+        (is_after_last || self.is_idle()).then_some(self.idle_since)
+    }
+
+    /// The client has sent something that has not been received.
+    pub fn has_bytes(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(recv(&self.socket, &mut [0u8; 1], flags), Ok((1.., _)))
     }
 
     pub fn is_handshaking(&self) -> bool {
@@ -238,8 +253,12 @@ impl Connection {
     pub fn expire(&mut self, key: usize, context: &mut Context) -> Next {
         match &self.state {
             State::Reading if self.input.is_empty() => Next::Close,
-            State::Reading | State::Passing(_) => {
+            State::Reading => {
                 self.refuse(Refusal::new(408, "the request did not come"), context);
+                self.drive(key, context)
+            }
+            State::Passing(_) => {
+                self.refuse_body(408, context);
                 self.drive(key, context)
             }
             State::Asked(_) | State::Checking(_) | State::Sending(_) => {
@@ -317,6 +336,10 @@ impl Connection {
 
     /// Answers a request that has passed all that `admit` asks for.
     fn serve(&mut self, key: usize, mut request: Box<Request>, context: &mut Context) {
+        // A URL with `https` is for a connection that is secured (RFC 9110, 7.4).
+        if request.is_https && !self.transport.is_encrypted() {
+            return self.error(421, request, context);
+        }
         let rules = self.rules.as_deref();
         let methods = rules.and_then(|rules| rules.access.methods);
         let is_taken = methods.is_none_or(|methods| methods.contain(request.method));
@@ -336,6 +359,9 @@ impl Connection {
             if let Some(reply) = self.constant(&request, rules, context) {
                 return self.reply(Some(request), reply, context);
             }
+        }
+        if let (Way::Files, Some(status)) = (way, self.missing(&request)) {
+            return self.error(status, request, context);
         }
         let path = match (request.method, &request.target) {
             _ if !is_taken => return self.error(405, request, context),
@@ -365,12 +391,16 @@ impl Connection {
         self.reply(Some(request), reply, context);
     }
 
-    /// Answers what is no request, and ends the connection.
+    /// Answers a request whose body does not come as it should. The connection ends with it, as the body has no end.
+    fn refuse_body(&mut self, status: u16, context: &mut Context) {
+        if let State::Passing(request) = std::mem::replace(&mut self.state, State::Reading) {
+            self.error(status, request, context);
+        }
+    }
+
+    /// Answers what is no request, and ends the connection. What was received of it is still in `input`.
     fn refuse(&mut self, refusal: Refusal, context: &mut Context) {
-        let is_head = match &self.state {
-            State::Passing(request) => request.method == Method::Head,
-            _ => self.input.trim_ascii_start().starts_with(b"HEAD "),
-        };
+        let is_head = self.input.trim_ascii_start().starts_with(b"HEAD ");
         let reply = Common::of_no_request(&context.date, is_head).error(refusal.status);
         self.reply(None, reply, context);
     }

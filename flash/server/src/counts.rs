@@ -17,6 +17,8 @@ const LONG_TURN_NS: u64 = 1_000_000;
 pub struct Counts {
     pub accepted: AtomicU64,
     pub connections: AtomicU64,
+    /// Idle ones that were closed to make room for others.
+    pub closed_idle: AtomicU64,
     pub requests: AtomicU64,
     /// By class.
     pub answers: [AtomicU64; CLASSES.len()],
@@ -105,6 +107,12 @@ const ROWS: &[Row] = &[
     ("flash_connections", "Connections open now", false, |c| {
         &c.connections
     }),
+    (
+        "flash_closed_idle_total",
+        "Idle connections closed to make room for others",
+        true,
+        |c| &c.closed_idle,
+    ),
     ("flash_requests_total", "Requests answered", true, |c| {
         &c.requests
     }),

@@ -30,6 +30,8 @@ use crate::upstream::links::{Links, LINK};
 mod accepting;
 mod handing;
 mod lending;
+#[cfg(test)]
+mod tests;
 
 /// Events of one wait.
 const EVENTS: usize = 256;
@@ -54,7 +56,7 @@ pub struct Listener {
 pub struct EventLoop {
     epoll: OwnedFd,
     listeners: Vec<Listener>,
-    /// The listeners are out of `epoll`; until when.
+    /// Listeners are out of `epoll`; until when.
     paused_until: Option<u64>,
     connections: Slab<(u32, Connection)>,
     /// Distinguishes a connection from the one that had its place before.

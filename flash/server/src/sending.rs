@@ -49,7 +49,7 @@ pub enum Progress {
     Done,
     /// A helper has to do this first.
     Bring(Work),
-    /// The file has become shorter than the head says.
+    /// The file has become shorter than the head says, or cannot be read.
     Short,
     /// It is another connection's turn.
     Budget,
@@ -101,7 +101,7 @@ impl Sending {
     }
 
     pub fn has_begun(&self) -> bool {
-        self.head_sent > 0
+        self.head_sent > 0 || self.recorded.is_some()
     }
 
     pub fn body_sent(&self) -> u64 {
@@ -144,7 +144,7 @@ impl Sending {
         if self.has_failed {
             return Ok(Progress::Short);
         }
-        while self.body.front().is_some_and(is_at_end) {
+        while self.body.front().is_some_and(|next| next.left() == 0) {
             self.body.pop_front();
         }
         let head = &self.head[self.head_sent..];
@@ -156,6 +156,12 @@ impl Sending {
             None => transport.send(socket, head, &[], false)?,
             Some(Segment::Bytes(bytes)) => {
                 let goes_on = self.body.len() > 1;
+                let bytes = &bytes[..bytes.len().min(most)];
+                transport.send(socket, head, bytes, goes_on)?
+            }
+            Some(Segment::Shared { bytes, sent }) => {
+                let goes_on = self.body.len() > 1;
+                let bytes = &bytes[*sent..];
                 let bytes = &bytes[..bytes.len().min(most)];
                 transport.send(socket, head, bytes, goes_on)?
             }
@@ -194,8 +200,7 @@ impl Sending {
                             end: part.end,
                         }));
                     }
-                    Ready::Short => return Ok(Progress::Short),
-                    Ready::Failed(error) => return Err(error),
+                    Ready::Short | Ready::Failed(_) => return Ok(Progress::Short),
                 }
             }
         };
@@ -216,6 +221,7 @@ impl Sending {
             Some(Segment::Bytes(bytes)) => {
                 bytes.drain(..of_body);
             }
+            Some(Segment::Shared { sent, .. }) => *sent += of_body,
             Some(Segment::File { part, .. }) => {
                 part.begin += of_body as u64;
                 self.brought = 0;
@@ -244,12 +250,5 @@ fn send_file(
         // The file is shorter now, which the next call finds out.
         Ok(0) | Err(Errno::AGAIN) if of_head > 0 => Ok(of_head),
         sent => Ok(of_head + sent?),
-    }
-}
-
-fn is_at_end(segment: &Segment) -> bool {
-    match segment {
-        Segment::Bytes(bytes) => bytes.is_empty(),
-        Segment::File { part, .. } => part.begin >= part.end,
     }
 }

@@ -192,9 +192,10 @@ pub fn devices(hosts: &[Hosts]) -> Vec<u64> {
 fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locations> {
     let mut pages = HashMap::new();
     for (status, path) in &host.error_pages {
-        pages.insert(*status, error_page(path)?);
+        pages.insert(*status, error_page(path)?.into());
     }
     let pages = Arc::new(pages);
+    let name = host.names.iter().find(|name| !name.starts_with('*'));
     let mut locations = Vec::new();
     for location in &host.locations {
         let root = location.directory.as_ref();
@@ -203,6 +204,7 @@ fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locatio
             root: root.transpose()?,
             files: location.files.clone(),
             names: hosts::names(&location.path).count(),
+            host: name.cloned().unwrap_or_default(),
             redirect: location.redirect.clone(),
             fixed: location.fixed.clone(),
             fields: location.fields.clone(),

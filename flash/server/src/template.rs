@@ -31,6 +31,17 @@ pub struct Subject<'a> {
     pub client: Option<IpAddr>,
     /// Names in the path of the location.
     pub names: usize,
+    /// For a request that names no host; may be empty.
+    pub own_host: &'a str,
+}
+
+impl Subject<'_> {
+    fn host(&self) -> &str {
+        match self.request.host.as_str() {
+            "" => self.own_host,
+            host => host,
+        }
+    }
 }
 
 impl Template {
@@ -69,6 +80,12 @@ impl Template {
         Template { pieces }
     }
 
+    /// It has a host in it, and there is none.
+    pub fn lacks_host(&self, subject: &Subject<'_>) -> bool {
+        let is_host = |piece: &Piece| matches!(piece, Piece::Value(at) if NAMES[*at] == "host");
+        subject.host().is_empty() && self.pieces.iter().any(is_host)
+    }
+
     pub fn write(&self, subject: &Subject<'_>) -> String {
         let path = match &subject.request.target {
             Target::Path(path) => Some(path),
@@ -80,7 +97,7 @@ impl Template {
             match piece {
                 Piece::Text(its) => text.push_str(its),
                 Piece::Value(at) => text.push_str(&match NAMES[*at] {
-                    "host" => subject.request.host.clone(),
+                    "host" => subject.host().to_string(),
                     "scheme" if subject.is_secure => "https".to_string(),
                     "scheme" => "http".to_string(),
                     "target" => of_path(Path::forwarded),
@@ -119,6 +136,7 @@ mod tests {
             is_secure: false,
             client: Some([127, 0, 0, 1].into()),
             names: 1,
+            own_host: "",
         };
         Template::parse(template)
             .expect("a template")

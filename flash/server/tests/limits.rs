@@ -53,6 +53,35 @@ fn a_client_has_so_many_connections_in_all_loops() {
     });
 }
 
+/// What has nothing to do makes room for others, and the counters can be read in any case.
+#[test]
+fn idle_connections_keep_nobody_out() {
+    let config = "loops = 1\nconnections = 2\n[[server]]\n";
+    let program = Program::start(config, &[("root/a", "of a")]);
+    let mut idle: Vec<TcpStream> = (0..2).map(|_| program.connect()).collect();
+    assert!(idle.iter_mut().all(is_served));
+    assert_eq!(program.count("flash_closed_idle_total"), 0);
+    let began = Instant::now();
+    assert!(is_served(&mut program.connect()));
+    assert!(began.elapsed() > Duration::from_millis(500));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(program.count("flash_closed_idle_total") > 0);
+    // One whose request has begun is not idle.
+    let mut busy: Vec<TcpStream> = (0..2).map(|_| program.connect()).collect();
+    for stream in &mut busy {
+        let request = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /a HTTP/1.1\r\n";
+        stream.write_all(request).expect("it reads");
+        assert_eq!(Answer::next(stream).status, 200);
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let _waits = program.connect();
+    assert!(program.count("flash_connections") >= 2);
+    for stream in &mut busy {
+        stream.write_all(b"Host: a\r\n\r\n").expect("it reads");
+        assert_eq!(Answer::next(stream).status, 200);
+    }
+}
+
 #[test]
 fn new_connections_have_a_rate() {
     let program = program("new_connections = 2");

@@ -355,7 +355,7 @@ fn what_is_no_request_ends_the_connection() {
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\nHost: a\n\n", 400),
         (b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505),
-        (b"FOO / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
+        (b"foo / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n", 400),
     ] {
         let mut twice = bytes.to_vec();

@@ -232,6 +232,13 @@ fn files_come_whole_with_both_versions() {
 }
 
 #[test]
+fn a_url_with_https_is_a_target() {
+    let place = Place::new();
+    let (_, answer) = place.get(&config(rustls::ALL_VERSIONS), "https://a/none");
+    assert!(answer.starts_with(b"HTTP/1.1 404 "));
+}
+
+#[test]
 fn a_client_that_speaks_only_other_protocols_is_refused() {
     let place = Place::new();
     let mut stream = place.client(&config_for(rustls::ALL_VERSIONS, &["h2"]), "a.example");

@@ -80,7 +80,7 @@ impl Connection {
             Ok(Progress::Short) => {
                 sending.mark_stale();
                 add(&context.counts().shortened, 1);
-                Went::Ended
+                self.lose_file(context)
             }
             Err(Errno::AGAIN) => {
                 self.writable = false;
@@ -90,13 +90,21 @@ impl Connection {
         }
     }
 
+    /// The rest of a file cannot be had. Answers with 500 unless a part of an answer has been sent.
+    fn lose_file(&mut self, context: &mut Context) -> Went {
+        let Some(request) = self.take_unanswered() else {
+            return Went::Ended;
+        };
+        self.error(500, request, context);
+        Went::On
+    }
+
     /// A helper cannot do its part, now or in time. Answers with 503 unless a part of an answer has been sent.
     pub(super) fn give_up(&mut self, context: &mut Context) -> Went {
-        let request = match std::mem::replace(&mut self.state, State::Reading) {
-            State::Asked(asked) => Some(asked.request),
-            State::Checking(request) => Some(request),
-            State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
-            _ => None,
+        let is_slow_client = matches!(&self.state, State::Sending(sending) if !sending.waits);
+        let request = match is_slow_client {
+            true => None,
+            false => self.take_unanswered(),
         };
         let Some(request) = request else {
             return Went::Ended;
@@ -104,6 +112,23 @@ impl Connection {
         add(&context.counts().refused, 1);
         self.error(503, request, context);
         Went::On
+    }
+
+    /// The request, if the client has got nothing of an answer. Otherwise the connection stays as it is: what it has sent
+    /// is recorded when it is closed.
+    fn take_unanswered(&mut self) -> Option<Box<Request>> {
+        if matches!(&self.state, State::Sending(sending) if sending.has_begun()) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Reading) {
+            State::Asked(asked) => Some(asked.request),
+            State::Checking(request) => Some(request),
+            State::Sending(sending) => sending.request,
+            other => {
+                self.state = other;
+                None
+            }
+        }
     }
 
     /// The answer has gone out.
@@ -132,6 +157,7 @@ impl Connection {
         if closes {
             return self.stop_sending(context);
         }
+        self.idle_since = context.now;
         self.deadline = context.now + context.options.idle_ms;
         Went::On
     }
@@ -143,6 +169,7 @@ impl Connection {
         if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
             return Went::Ended;
         }
+        self.idle_since = context.now;
         self.deadline = context.now + context.options.linger_ms;
         self.input = Vec::new();
         self.body = None;

@@ -7,7 +7,6 @@ use rustix::net::{recv, RecvFlags};
 use super::{Connection, State, Went, PASSED};
 use crate::context::Context;
 use crate::http::chunked::Passed;
-use crate::http::refusal::Refusal;
 use crate::transport::Received;
 
 /// After the last answer, what the client still sends is discarded for so many times `linger_ms`.
@@ -20,7 +19,7 @@ impl Connection {
             let passed = self.body.as_mut().map(|body| body.pass(&self.input));
             match passed {
                 Some(Passed::Wrong) => {
-                    self.refuse(Refusal::new(400, "the body is not valid"), context);
+                    self.refuse_body(400, context);
                     return Went::On;
                 }
                 Some(Passed::All) => {

@@ -9,6 +9,8 @@ use crate::upstream::answer::{Malformed, Outlet, Queue};
 use crate::upstream::http;
 use crate::upstream::{fastcgi, scripts, Form, Protocol, Reader, Settings, Upstream};
 
+/// What a client has to send of a body on average, in bytes per second: as Apache has it.
+const SLOWEST: u64 = 500;
 /// Upstreams that one request is sent to.
 pub(in crate::connection) const TRIES: u32 = 3;
 
@@ -59,6 +61,8 @@ pub struct Relay {
     /// When the upstream has done something, or begun to have something to do; and the client.
     pub(in crate::connection) upstream_at: u64,
     pub(in crate::connection) client_at: u64,
+    /// Until then the client has to send more of the body, lest it occupies the upstream with a byte now and then.
+    pub(in crate::connection) body_until: u64,
 }
 
 /// Why there is no answer.
@@ -143,6 +147,12 @@ impl Relay {
     /// Has room for bytes of the answer.
     pub(in crate::connection) fn has_room(&self) -> bool {
         self.outlet.waiting() < self.settings().buffer
+    }
+
+    /// Bytes of the body have come. `most`: the client may take so long for the next, in milliseconds.
+    pub(in crate::connection) fn body_comes(&mut self, bytes: u64, most: u64, now: u64) {
+        self.client_at = now;
+        self.body_until = (self.body_until + bytes * 1000 / SLOWEST).min(now + most);
     }
 
     /// Where bytes for the upstream go.

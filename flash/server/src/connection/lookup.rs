@@ -70,7 +70,12 @@ impl Connection {
             is_secure: self.transport.is_encrypted(),
             client: self.peer.address,
             names: rules.names,
+            own_host: &rules.host,
         };
+        // HTTP/1.0 knows requests that name no host, and there is nowhere to send their clients.
+        if redirect.to.lacks_host(&subject) {
+            return Some(common.error(400));
+        }
         Some(common.redirect(&redirect.to.write(&subject), redirect.status))
     }
 

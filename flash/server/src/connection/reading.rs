@@ -20,7 +20,7 @@ impl Connection {
         loop {
             match self.reader.read(&self.input, context.options.max_head) {
                 Parsed::Request(mut request, length) => {
-                    self.rules = rules_for(self.site, &request, context);
+                    self.rules = rules_for(self.site, &mut request, context);
                     let is_relayed = self.way(&request) != Way::Files;
                     if is_relayed {
                         request.fields = fields(&self.input[..length]);
@@ -31,11 +31,6 @@ impl Connection {
                     self.passed = 0;
                     if is_relayed {
                         self.begin(key, request, context);
-                        return Went::On;
-                    }
-                    // No file has such a name, and nothing can be done to one by such a method.
-                    if let Some(refusal) = request.no_file() {
-                        self.refuse(refusal, context);
                         return Went::On;
                     }
                     if self.body.is_some() && !self.answers_before_body(&request) {
@@ -95,20 +90,26 @@ impl Connection {
             _ => {}
         }
         if was_handshaking && !self.transport.is_handshaking() {
+            self.idle_since = context.now;
             self.deadline = context.now + context.options.head_ms;
         }
         received
     }
 }
 
-fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
+fn rules_for(site: Site, request: &mut Request, context: &Context) -> Option<Arc<Rules>> {
     let Site::Files(address) = site else {
         return None;
     };
-    let path = match &request.target {
-        Target::Path(path) => path.name.as_slice(),
-        Target::Server => b"",
-    };
     let hosts = context.shared.hosts.get(address)?;
-    hosts.find(&request.host, path).cloned()
+    let path = match &mut request.target {
+        Target::Path(path) => path,
+        Target::Server => return hosts.find(&request.host, b"").cloned(),
+    };
+    let rules = hosts.find(&request.host, &path.name)?;
+    if let Some(split) = &path.split {
+        let other = hosts.find(&request.host, split);
+        path.is_ambiguous = other.is_none_or(|other| !Arc::ptr_eq(rules, other));
+    }
+    Some(Arc::clone(rules))
 }

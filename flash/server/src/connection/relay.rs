@@ -12,7 +12,6 @@ use crate::context::Context;
 use crate::counts::add;
 use crate::http::fields::Framing;
 use crate::http::method::Method;
-use crate::http::refusal::Refusal;
 use crate::http::request::Request;
 use crate::upstream::answer::{Outlet, Queue, WrongLength};
 use crate::upstream::http::{self, Field};
@@ -93,6 +92,7 @@ impl Connection {
             closes: false,
             upstream_at: context.now,
             client_at: context.now,
+            body_until: context.now + context.options.send_ms,
         });
         let begun = self.try_upstream(key, &mut relay, context);
         self.state = State::Relaying(relay);
@@ -110,6 +110,8 @@ impl Connection {
     ) -> Result<(), Failure> {
         let owner = (key, self.id);
         let mut failure = Failure::NoLink;
+        // An earlier upstream may have ended the connection before it had the body, which is still to come.
+        relay.is_read = self.body.is_none();
         while relay.tries < TRIES {
             relay.tries += 1;
             let wants = Wants {
@@ -203,12 +205,7 @@ impl Connection {
             add(&context.counts().upstream_full, 1);
         }
         let before = relay.outlet.queue().take();
-        if failure.status() < 500 {
-            let refusal = Refusal::new(failure.status(), "");
-            self.refuse(refusal, context);
-        } else {
-            self.error(failure.status(), relay.request, context);
-        }
+        self.error(failure.status(), relay.request, context);
         self.send_before(before);
         Went::On
     }
@@ -245,8 +242,9 @@ impl Connection {
         self.release_link(context);
     }
 
-    /// The connection ends: the upstream's is not needed any more.
+    /// The connection ends: the upstream's is not needed any more, and a request that is not answered will not be.
     pub fn release(&mut self, key: usize, context: &mut Context) {
+        self.record_unfinished(context);
         self.release_lent(key, context);
         self.release_link(context);
     }
@@ -276,7 +274,7 @@ impl Connection {
         } else if !relay.to_upstream.is_empty() {
             relay.upstream_at + settings.send_ms
         } else if !relay.is_read {
-            of_client
+            of_client.min(relay.body_until)
         } else if relay.has_room() {
             relay.upstream_at + settings.read_ms
         } else {

@@ -8,23 +8,32 @@ use crate::helpers::pools::Pools;
 use crate::helpers::{Inbox, Pool};
 use crate::http::request::Parsed;
 use crate::pace::Pace;
-use crate::sites::FileOptions;
+use crate::sites::{FileOptions, Hosts};
 use crate::stages::LoopState;
 use crate::upstream::application::queues::Queues;
 use crate::upstream::links::Links;
 use rustix::event::epoll;
 
-fn context() -> Context {
+mod answers;
+mod client;
+mod recorded;
+mod relayed;
+
+pub fn new_epoll() -> OwnedFd {
+    epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor")
+}
+
+/// `of_links`: where the events of upstreams come.
+pub fn context(hosts: Vec<Hosts>, of_links: OwnedFd) -> Context {
     let key = remembered::new_key().expect("random numbers");
     let pools = Pools::start([], |_, _, elsewhere| {
         Pool::start("test", 1, 1, elsewhere, Arc::default(), || {})
     });
     let inbox = Arc::new(Inbox::new().expect("a descriptor"));
-    let epoll = || epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
     Context {
         shared: Arc::new(Shared {
             password_key: key.clone(),
-            hosts: Vec::new(),
+            hosts,
             helpers: pools.expect("threads"),
             passwords: None,
             limits: None,
@@ -41,7 +50,7 @@ fn context() -> Context {
             phase: (Phase::Serves as u8).into(),
         }),
         options: Arc::new(Options::default()),
-        queues: Queues::new(epoll(), &[], &inbox, 0).expect("a descriptor"),
+        queues: Queues::new(new_epoll(), &[], &inbox, 0).expect("a descriptor"),
         inbox,
         buffer: vec![0; 1 << 16],
         now: 0,
@@ -53,7 +62,7 @@ fn context() -> Context {
         remembered: Remembered::new(key, 0),
         stage: LoopState::new(&Options::default().stages, 1),
         phase: Phase::Serves,
-        links: Links::new(epoll(), 1, None),
+        links: Links::new(of_links, 1, None),
         number: 0,
     }
 }
@@ -87,7 +96,7 @@ fn asking(id: u32, context: &Context) -> Connection {
 /// The first connection ended before its answer came, and the second has its place in the loop.
 #[test]
 fn a_late_answer_is_not_the_next_connections() {
-    let mut context = context();
+    let mut context = context(Vec::new(), new_epoll());
     let (first, mut second) = (asking(1, &context), asking(2, &context));
     let missing = || helpers::Result::Opened(0, Lookup::Missing);
     let ticket = |connection: &Connection| Ticket {

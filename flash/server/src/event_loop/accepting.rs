@@ -17,21 +17,34 @@ use crate::context::{Phase, Site};
 use crate::counts::add;
 use crate::transport::Transport;
 
-/// After there was no descriptor for a connection: until the next try, in milliseconds.
+/// After there was no room for a connection: until the next try, in milliseconds.
 const PAUSE: u64 = 100;
+/// Connections that are closed at once to make room for others, and how long they have had nothing to do, in milliseconds.
+const CLOSED: usize = 32;
+const IDLE: u64 = 1000;
+/// Connections to the counters for which there is always room.
+const RESERVED: usize = 4;
 /// Connections accepted before others have their turn.
 const ACCEPTED: usize = 64;
 
 impl EventLoop {
     pub(super) fn accept(&mut self, listener: usize) {
-        for _ in 0..ACCEPTED {
+        for number in 0..ACCEPTED {
             let Some(listener) = self.listeners.get(listener) else {
                 return;
             };
+            let site = listener.site;
             match self.accept_one(&listener.clone()) {
                 Accepted::One => {}
                 Accepted::Nothing => return,
-                Accepted::Full => return self.pause(),
+                // The event says that one waits, and not how many.
+                Accepted::Full if number > 0 => return,
+                Accepted::Full if self.make_room() => {}
+                Accepted::Full => return self.pause(site == Site::Counts),
+                Accepted::Failed => {
+                    self.context.stage.close_open_files();
+                    return self.pause(true);
+                }
             }
         }
     }
@@ -46,7 +59,12 @@ impl EventLoop {
     }
 
     fn accept_one(&mut self, listener: &Listener) -> Accepted {
-        if self.connections.len() >= self.context.options.max_connections {
+        let reserved = match listener.site {
+            Site::Counts => RESERVED,
+            Site::Files(_) => 0,
+        };
+        let most = self.context.options.max_connections + reserved;
+        if self.connections.len() >= most {
             return Accepted::Full;
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -61,8 +79,33 @@ impl EventLoop {
             Err(Errno::AGAIN) => Accepted::Nothing,
             // The client has gone already, or a packet was wrong (accept(2)).
             Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => Accepted::One,
-            Err(_) => Accepted::Full,
+            Err(_) => Accepted::Failed,
         }
+    }
+
+    /// Closes some of the connections that have had nothing to do for the longest time. False: there are none.
+    fn make_room(&mut self) -> bool {
+        let now = self.context.now;
+        let all = self.connections.iter();
+        let idle = all.filter_map(|(key, (_, it))| Some((it.idle_since()?, key)));
+        let mut idle: Vec<(u64, usize)> = idle.filter(|(since, _)| since + IDLE <= now).collect();
+        // Each is looked at, so more than one is closed where there are many.
+        let count = (idle.len() / 8).clamp(1, CLOSED);
+        if idle.len() > count {
+            idle.select_nth_unstable(count);
+            idle.truncate(count);
+        }
+        let before = self.connections.len();
+        for (_, key) in idle {
+            let connection = self.connections.get(key);
+            // A request that is on its way is answered.
+            if connection.is_some_and(|(_, it)| !it.has_bytes()) {
+                self.close(key);
+            }
+        }
+        let closed = before - self.connections.len();
+        add(&self.context.counts().closed_idle, closed as u64);
+        closed > 0
     }
 
     /// `None`: the client may have no more connections now, and the socket is closed at once.
@@ -122,19 +165,22 @@ impl EventLoop {
     pub(super) fn listen(&mut self) -> Result<()> {
         for (number, listener) in self.listeners.iter().enumerate() {
             let name = epoll::EventData::new_u64(FIRST_LISTENER + number as u64);
-            epoll::add(&self.epoll, &listener.socket, name, epoll::EventFlags::IN)
-                .context("cannot wait for connections")?;
+            match epoll::add(&self.epoll, &listener.socket, name, epoll::EventFlags::IN) {
+                // It was not paused.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error).context("cannot wait for connections"),
+            }
         }
         Ok(())
     }
 
-    /// Lets connections wait in the listening sockets for a while, as there is no room.
-    pub(super) fn pause(&mut self) {
-        self.context.stage.close_open_files();
-        if self.paused_until.is_none() {
-            for listener in &self.listeners {
-                let _ = epoll::delete(&self.epoll, &listener.socket);
-            }
+    /// Lets connections wait in the listening sockets for a while, as there is no room. `with_counts`: not even for those that
+    /// read the counters.
+    fn pause(&mut self, with_counts: bool) {
+        let all = self.listeners.iter();
+        for listener in all.filter(|it| with_counts || it.site != Site::Counts) {
+            // It may be out already.
+            let _ = epoll::delete(&self.epoll, &listener.socket);
         }
         self.paused_until = Some(self.context.now + PAUSE);
     }
@@ -155,8 +201,10 @@ impl EventLoop {
 enum Accepted {
     One,
     Nothing,
-    /// There is no room for it.
+    /// There are as many as may be.
     Full,
+    /// The kernel has no descriptor or memory left.
+    Failed,
 }
 
 fn address(peer: SocketAddrAny) -> Option<IpAddr> {

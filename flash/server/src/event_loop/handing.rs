@@ -167,10 +167,10 @@ impl EventLoop {
     /// Accepts no more. Where no other loop goes on, the connections that wait in the queue of a socket are accepted first:
     /// closing it would reset them.
     fn close_listeners(&mut self) {
-        if self.paused_until.take().is_none() {
-            for listener in &self.listeners {
-                let _ = rustix::event::epoll::delete(&self.epoll, &listener.socket);
-            }
+        self.paused_until = None;
+        for listener in &self.listeners {
+            // It may be out already.
+            let _ = rustix::event::epoll::delete(&self.epoll, &listener.socket);
         }
         for listener in std::mem::take(&mut self.listeners) {
             if self.context.ends(listener.site) {

@@ -11,6 +11,10 @@ pub enum Key {
         root: u64,
         names: Vec<Vec<u8>>,
     },
+    List {
+        directory: FileId,
+        title: String,
+    },
     Warm {
         file: FileId,
         begin: u64,

@@ -53,7 +53,7 @@ pub enum Result {
     Opened(usize, Lookup),
     Warmed,
     Read(Vec<u8>),
-    Listed(Vec<u8>),
+    Listed(Arc<[u8]>),
     Checked(Box<Checked>),
     Brought(Box<Brought>),
     /// The file cannot be read.
@@ -88,6 +88,10 @@ impl Work {
                 root: root.number,
                 names: names.clone(),
             }),
+            Work::List { directory, title } => Some(Key::List {
+                directory: directory.id,
+                title: title.clone(),
+            }),
             Work::Warm { file, begin, end } => Some(Key::Warm {
                 file: file.id,
                 begin: *begin,
@@ -104,10 +108,9 @@ impl Result {
         match self {
             Result::Opened(at, lookup) => Result::Opened(*at, lookup.clone()),
             Result::Warmed => Result::Warmed,
+            Result::Listed(page) => Result::Listed(Arc::clone(page)),
             Result::Failed(error) => Result::Failed(*error),
-            Result::Read(_) | Result::Listed(_) | Result::Checked(_) | Result::Brought(_) => {
-                Result::Failed(Errno::IO)
-            }
+            Result::Read(_) | Result::Checked(_) | Result::Brought(_) => Result::Failed(Errno::IO),
         }
     }
 }
@@ -126,7 +129,7 @@ pub(super) fn work(work: Work, scratch: &mut [u8]) -> Result {
             barrier.wait();
             Result::Warmed
         }
-        Work::List { directory, title } => match listing::page(&directory.fd, &title) {
+        Work::List { directory, title } => match listing::page(&directory, &title) {
             Ok(page) => Result::Listed(page),
             Err(error) => Result::Failed(error),
         },

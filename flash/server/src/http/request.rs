@@ -23,6 +23,8 @@ pub struct Request {
     pub is_11: bool,
     /// Without the port; empty if the client named none.
     pub host: String,
+    /// The target is a URL with `https`.
+    pub is_https: bool,
     pub keeps_alive: bool,
     pub body: Framing,
     pub expects_continue: bool,
@@ -179,7 +181,7 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         // The field has to be right even where the target has the authority (RFC 9112, 3.2.2).
         (named, Some(authority)) => {
             named.map(host).transpose()?;
-            host(authority)?
+            host(authority.text)?
         }
         (Some(named), None) => match host(named)? {
             host if host.is_empty() && is_11 => return Err(BAD_HOST),
@@ -203,6 +205,7 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         target,
         is_11,
         host,
+        is_https: authority.is_some_and(|authority| authority.is_https),
         keeps_alive,
         body,
         expects_continue,

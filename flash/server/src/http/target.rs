@@ -29,6 +29,18 @@ pub struct Path {
     pub query: Option<String>,
     /// Why no file can have this name. An upstream may know it.
     pub no_file: Option<Refusal>,
+    /// The name for who takes escaped slashes for separators. `None`: there are none.
+    pub split: Option<Vec<u8>>,
+    /// The two names are in different locations, so no upstream may answer: it could serve what the rules of the other
+    /// location protect.
+    pub is_ambiguous: bool,
+}
+
+/// Of a target in the absolute form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authority<'a> {
+    pub text: &'a str,
+    pub is_https: bool,
 }
 
 impl Path {
@@ -97,7 +109,7 @@ impl Path {
 }
 
 /// Returns the target and, of the absolute form, the authority.
-pub fn parse(raw: &str, method: Method) -> Result<(Target, Option<&str>), Refusal> {
+pub fn parse(raw: &str, method: Method) -> Result<(Target, Option<Authority<'_>>), Refusal> {
     if raw.bytes().any(|byte| !(b'!'..=b'~').contains(&byte)) || raw.contains('#') {
         return Err(Refusal::new(
             400,
@@ -113,30 +125,35 @@ pub fn parse(raw: &str, method: Method) -> Result<(Target, Option<&str>), Refusa
     if raw.starts_with('/') && method != Method::Connect {
         return Ok((Target::Path(path(raw)?), None));
     }
-    let after_scheme = ["http://", "https://"].into_iter().find_map(|scheme| {
+    let schemes = [("http://", false), ("https://", true)];
+    let after_scheme = schemes.into_iter().find_map(|(scheme, is_https)| {
         let begin = raw.get(..scheme.len())?;
         begin
             .eq_ignore_ascii_case(scheme)
-            .then(|| &raw[scheme.len()..])
+            .then(|| (&raw[scheme.len()..], is_https))
     });
-    let Some(rest) = after_scheme else {
+    let Some((rest, is_https)) = after_scheme else {
+        let authority = Authority {
+            text: raw,
+            is_https: false,
+        };
         return match method {
             Method::Connect if raw.contains(':') && !raw.contains('/') => {
-                Ok((Target::Server, Some(raw)))
+                Ok((Target::Server, Some(authority)))
             }
             _ => Err(Refusal::new(400, "the target is neither a path nor a URL")),
         };
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, raw) = rest.split_at(end);
-    if authority.is_empty() || authority.contains('@') {
+    let (text, raw) = rest.split_at(end);
+    if text.is_empty() || text.contains('@') {
         return Err(Refusal::new(400, "the target's authority is not valid"));
     }
     let path = match raw.starts_with('/') {
         true => path(raw)?,
         false => path(&format!("/{raw}"))?,
     };
-    Ok((Target::Path(path), Some(authority)))
+    Ok((Target::Path(path), Some(Authority { text, is_https })))
 }
 
 fn path(raw: &str) -> Result<Path, Refusal> {
@@ -161,6 +178,7 @@ fn path(raw: &str) -> Result<Path, Refusal> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut is_directory = false;
     let mut no_file = None;
+    let mut has_slash = false;
     for segment in raw.split('/') {
         let name: Vec<u8> = percent_decode_str(segment).collect();
         is_directory = false;
@@ -175,6 +193,7 @@ fn path(raw: &str) -> Result<Path, Refusal> {
             _ if name.contains(&0) => return Err(Refusal::new(400, "a name has a zero")),
             // The slash is data here, not a separator (RFC 3986, 2.2), so it stays escaped.
             _ if name.contains(&b'/') => {
+                has_slash = true;
                 no_file = Some(Refusal::new(404, "a name has a slash"));
                 names.push(segment.as_bytes().to_vec());
             }
@@ -190,13 +209,43 @@ fn path(raw: &str) -> Result<Path, Refusal> {
     if name.len() > MAX_PATH {
         no_file = no_file.or(Some(Refusal::new(414, "the path is too long")));
     }
+    let split = match has_slash {
+        true => Some(split(raw)?),
+        false => None,
+    };
     Ok(Path {
         name,
         is_directory,
         raw: raw.to_string(),
         query,
         no_file,
+        split,
+        is_ambiguous: false,
     })
+}
+
+/// The name of a path whose escaped slashes are separators.
+///
+/// # Errors
+///
+/// There are dots between them: who decodes such a path before he removes the dots has another one.
+fn split(raw: &str) -> Result<Vec<u8>, Refusal> {
+    const WRONG: Refusal = Refusal::new(404, "a name has a slash and dots");
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for segment in raw.split('/') {
+        let segment: Vec<u8> = percent_decode_str(segment).collect();
+        let is_one = !segment.contains(&b'/');
+        for name in segment.split(|byte| *byte == b'/') {
+            match name {
+                b"" => {}
+                b"." if is_one => {}
+                b".." if is_one => drop(names.pop().ok_or(WRONG)?),
+                b"." | b".." => return Err(WRONG),
+                _ => names.push(name.to_vec()),
+            }
+        }
+    }
+    Ok(names.join(&b'/'))
 }
 
 /// Each percent sign has two hexadecimal digits behind it.
@@ -269,12 +318,40 @@ mod tests {
         assert_eq!(forwarded("/a//%2E%2e/b/."), "/b/");
         assert_eq!(forwarded("/a/.."), "/");
         assert_eq!(forwarded("/a%2fb/..c"), "/a%2fb/..c");
-        let path = parse("/app/x%2F..%2fy", Method::Get);
-        let Ok((Target::Path(path), _)) = path else {
-            panic!("a path");
+    }
+
+    #[test]
+    fn an_escaped_slash_is_no_separator_but_may_be_taken_for_one() {
+        let names = |raw: &str| match parse(raw, Method::Get) {
+            Ok((Target::Path(path), _)) => {
+                assert_eq!(path.split.is_some(), path.no_file.is_some(), "{raw}");
+                let text = |name: Vec<u8>| String::from_utf8(name).expect("of the tests");
+                Ok((text(path.name), path.split.map(text)))
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => Err(refusal.status),
         };
-        assert_eq!(path.name, b"app/x%2F..%2fy");
-        assert!(path.no_file.is_some());
+        let both = |name: &str, split: &str| Ok((name.to_string(), Some(split.to_string())));
+        assert_eq!(names("/a/b"), Ok(("a/b".to_string(), None)));
+        assert_eq!(names("/app/x%2Fy%2fz"), both("app/x%2Fy%2fz", "app/x/y/z"));
+        assert_eq!(names("/a%2F/b"), both("a%2F/b", "a/b"));
+        assert_eq!(names("/a%2F%2F..b/."), both("a%2F%2F..b", "a/..b"));
+        assert_eq!(names("/a%2Fb/../c"), both("c", "a/c"));
+        assert_eq!(names("/%2F"), both("%2F", ""));
+        for raw in ["/x%2F..%2Fadmin", "/x%2f%2e%2e/y", "/%2F./y", "/%2F/../y"] {
+            assert_eq!(names(raw), Err(404), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_absolute_form_has_a_scheme() {
+        let authority = |raw: &str| match parse(raw, Method::Get) {
+            Ok((_, authority)) => authority.map(|it| (it.text.to_string(), it.is_https)),
+            Err(refusal) => panic!("{refusal:?}"),
+        };
+        assert_eq!(authority("/a"), None);
+        assert_eq!(authority("http://a:1/b"), Some(("a:1".to_string(), false)));
+        assert_eq!(authority("HTTPS://a"), Some(("a".to_string(), true)));
     }
 
     #[test]

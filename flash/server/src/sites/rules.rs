@@ -147,6 +147,8 @@ pub struct Rules {
     pub files: FileOptions,
     /// Names in the path of the location.
     pub names: usize,
+    /// The first name of its server that is no pattern; empty if there is none.
+    pub host: String,
     pub redirect: Option<Redirect>,
     pub fixed: Option<Fixed>,
     pub fields: Vec<(String, String)>,
@@ -155,6 +157,6 @@ pub struct Rules {
     pub types: Types,
     pub auth: Option<Auth>,
     pub rate: Option<u64>,
-    pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
+    pub error_pages: Arc<HashMap<u16, Arc<[u8]>>>,
     pub upstream: Option<Arc<Upstream>>,
 }

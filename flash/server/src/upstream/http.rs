@@ -203,6 +203,7 @@ pub fn head(
         }
     }
     let subject = Subject {
+        own_host: "",
         request,
         is_secure: client.is_secure,
         client: client.address,

@@ -7,6 +7,35 @@ use std::io::{Read, Write};
 use crate::running::{connect, wait_until, Place, Running};
 
 #[test]
+fn a_request_whose_client_goes_away_is_one_object_too() {
+    // An upstream that does not answer.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let config = format!(
+        "loops = 1\nlog = \"logs/log\"\nlog_format = \"json\"\n\
+         [[server]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"a\"\n\
+         [[server.location]]\npath = \"/slow\"\nproxy = \"http://{address}\"\n"
+    );
+    let place = Place::new(&config);
+    let flash = Running::start(&place);
+    let text = || fs::read_to_string(place.at("logs/log")).unwrap_or_default();
+    let mut stream = connect(flash.address());
+    stream
+        .write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("it reads");
+    let (_upstream, _) = silent.accept().expect("the request");
+    // A reset: the end of its side alone would be no end.
+    let reset = Some(std::time::Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&stream, reset).expect("a socket");
+    drop(stream);
+    wait_until("a line", || text().lines().count() == 1);
+    let object: serde_json::Value = serde_json::from_str(&text()).expect("an object");
+    assert_eq!(object["status"], 499);
+    assert_eq!(object["bytes"], 0);
+    assert_eq!(object["target"], "/slow");
+}
+
+#[test]
 fn each_request_is_one_object() {
     let config = "loops = 1\nlog = \"logs/log\"\nlog_format = \"json\"\n\
                   [[server]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"a\"\n";

@@ -72,6 +72,24 @@ fn answers_that_are_none() {
 }
 
 #[test]
+fn hidden_scripts_are_not_run() {
+    let answer = [out("A: b\n\nok"), end(0)].concat();
+    let fake =
+        Fake::start(
+            move |call| {
+                while request(call).is_some() && call.stream.write_all(&answer).is_ok() {}
+            },
+        );
+    let flash = Flash::with(&format!("fastcgi = {{ to = \"{}\" }}", fake.address));
+    assert!(flash.get("/a.php").starts_with("HTTP/1.1 200 "));
+    for target in ["/.a.php", "/.private/a.php", "/.private/"] {
+        let answer = flash.get(target);
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{target}: {answer}");
+    }
+    assert_eq!(fake.connections(), 1);
+}
+
+#[test]
 fn connections_are_used_again_and_messages_go_to_the_log() {
     let answer = [
         record(7, b"a warning\n"),

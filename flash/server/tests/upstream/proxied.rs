@@ -54,6 +54,35 @@ fn a_location_is_answered_by_its_upstream_over_one_connection() {
     assert_eq!(flash.metric("flash_upstream_connections"), 1);
 }
 
+/// An upstream that takes `%2F` for a slash would serve what another location protects.
+#[test]
+fn an_escaped_slash_leads_into_no_other_location() {
+    let fake = Fake::saying(OK);
+    let flash = Flash::run(&format!(
+        "[[server.location]]\npath = \"/\"\nproxy = \"{0}\"\n\
+         [[server.location]]\npath = \"/admin\"\nproxy = \"{0}\"\ndeny = [\"127.0.0.0/8\"]\n",
+        fake.url()
+    ));
+    for (target, status) in [
+        ("/admin/users", 403),
+        ("/admin%2Fusers", 404),
+        ("/x%2F..%2Fadmin", 404),
+        ("/x%2Fadmin", 200),
+    ] {
+        let answer = flash.get(target);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{target}: {answer}"
+        );
+    }
+    let heads = fake.heads();
+    assert_eq!(heads.len(), 1);
+    assert!(
+        heads[0].starts_with("GET /x%2Fadmin HTTP/1.1\r\n"),
+        "{heads:?}"
+    );
+}
+
 /// The second of two requests that came together is not a part of the first.
 #[test]
 fn each_request_is_one_for_the_upstream() {

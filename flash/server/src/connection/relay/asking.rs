@@ -8,7 +8,8 @@ use crate::context::Context;
 use crate::http::fields::Framing;
 use crate::http::method::Method;
 use crate::http::request::Request;
-use crate::http::target::Target;
+use crate::http::target::{Path, Target};
+use crate::sites::Rules;
 use crate::upstream::http::{self, Client, Field};
 use crate::upstream::variables::{variables, Entrance, Script};
 use crate::upstream::{records, Form, Protocol, Upstream};
@@ -22,11 +23,14 @@ impl Connection {
             return Way::Files;
         };
         let is_never = matches!(request.method, Method::Connect | Method::Trace);
-        if is_never || rules.redirect.is_some() || rules.fixed.is_some() {
+        if is_never || rules.redirect.is_some() || rules.fixed.is_some() || path.is_ambiguous {
             return Way::Files;
         }
         let files = &rules.files;
         let is_looked_for = match &upstream.plan.protocol {
+            Protocol::FastCgi(options) if hides(rules, path) && options.script(path).is_some() => {
+                return Way::Files
+            }
             Protocol::FastCgi(options) if files.scripts.is_some() => {
                 match (options.names_script(path), path.is_directory) {
                     (true, _) => return Way::Upstream,
@@ -43,6 +47,17 @@ impl Connection {
             false if files.scripts.is_some() && !self.has_front() => Way::Files,
             false => Way::Upstream,
         }
+    }
+
+    /// Why no file answers a request that no upstream answers either.
+    pub(in crate::connection) fn missing(&self, request: &Request) -> Option<u16> {
+        if let Some(refusal) = request.no_file() {
+            return Some(refusal.status);
+        }
+        let (Some(rules), Target::Path(path)) = (&self.rules, &request.target) else {
+            return None;
+        };
+        hides(rules, path).then_some(404)
     }
 
     /// The upstream answers for what is no file.
@@ -133,4 +148,12 @@ impl Connection {
         };
         context.shared.ports.get(number).copied().unwrap_or(0)
     }
+}
+
+/// No script is run for the path, as no file would be shown for it.
+fn hides(rules: &Rules, path: &Path) -> bool {
+    let protocol = rules.upstream.as_ref().map(|it| &it.plan.protocol);
+    let has_scripts =
+        matches!(protocol, Some(Protocol::FastCgi(options)) if options.scripts.is_some());
+    has_scripts && !rules.files.dotfiles && is_hidden(path)
 }

@@ -69,8 +69,10 @@ impl Connection {
             }
             relay.upstream_at = context.now;
         }
+        let is_full = |relay: &Relay| relay.to_upstream.as_slice().len() >= relay.settings().buffer;
+        let was_full = is_full(relay);
         let mut moved = 0;
-        while !relay.is_read && relay.to_upstream.as_slice().len() < relay.settings().buffer {
+        while !relay.is_read && !is_full(relay) {
             if self.input.is_empty() {
                 if relay.expects_continue && relay.outlet.status.is_none() {
                     relay.outlet.continues();
@@ -80,7 +82,10 @@ impl Connection {
                     break;
                 }
                 match self.receive(context) {
-                    Received::Bytes(_) => relay.client_at = context.now,
+                    Received::Bytes(length) => {
+                        let most = context.options.send_ms;
+                        relay.body_comes(length as u64, most, context.now);
+                    }
                     Received::Nothing => break,
                     Received::Paced => return Err(Stop::Paced),
                     Received::End if relay.is_tunnel => {
@@ -112,6 +117,10 @@ impl Connection {
                     relay.is_read = true;
                 }
             }
+        }
+        if was_full && !is_full(relay) {
+            // The client could not send more until now.
+            relay.body_until = context.now + context.options.send_ms;
         }
         let ends = relay.is_tunnel || relay.is_script();
         if ends && relay.is_read && relay.to_upstream.is_empty() {
@@ -267,7 +276,8 @@ impl Connection {
             return Ok(());
         };
         context.links.succeeds(link);
-        let is_sent = relay.is_read && !relay.is_refused && relay.to_upstream.is_empty();
+        let is_read = relay.is_read && self.body.is_none();
+        let is_sent = is_read && !relay.is_refused && relay.to_upstream.is_empty();
         match is_clean && is_sent && relay.reader.keeps_connection() {
             true => context.links.put_back(link, context.now),
             false => context.links.close(link),
