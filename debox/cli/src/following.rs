@@ -22,6 +22,8 @@ const WAIT_COSTS_NS: u64 = 3_000;
 pub trait Enrols {
     fn enrol_running(&mut self, pids: &[u32]) -> Result<()>;
     fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>>;
+    /// Processes that should be monitored and are not, in sentences.
+    fn left_out(&self) -> Vec<String>;
     fn events_fd(&self) -> Option<i32>;
     fn has_threads(&mut self) -> Result<bool>;
 }
@@ -35,6 +37,9 @@ macro_rules! enrols {
             }
             fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
                 <$session>::enrol_members(self, pids)
+            }
+            fn left_out(&self) -> Vec<String> {
+                <$session>::left_out(self)
             }
             fn events_fd(&self) -> Option<i32> {
                 <$session>::events_fd(self)
@@ -135,7 +140,10 @@ impl Following {
             && session.enrol_members(&found)?.is_empty()
             && self.members.named().is_empty()
         {
-            bail!("none of the processes found could be monitored: they have ended, or cannot be inspected");
+            match session.left_out().first() {
+                Some(why) => bail!("none of the processes found can be monitored. {why}"),
+                None => bail!("none of the processes found can be monitored: they have ended"),
+            }
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod facts;
 mod json;
 mod loops;
 mod process_names;
+mod recordings;
 mod rows;
 mod screen;
 mod text;

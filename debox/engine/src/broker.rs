@@ -14,8 +14,10 @@
 //! probe_data.rs  what the probes saw    account.rs     memory given out     cgroup.rs    limits of memory
 //! wire.rs        what was measured      cpu.rs         CPU time taken       log.rs       for the journal
 //! trust.rs       brokers to accept      address.rs     where to look        record_data.rs  records
+//! access.rs      whom to attach to
 //! ```
 
+mod access;
 mod account;
 mod address;
 mod cgroup;

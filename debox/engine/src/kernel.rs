@@ -229,9 +229,14 @@ pub fn require_process(pid: u32) -> Result<()> {
             "process {pid} ({}) is a kernel thread: it makes no system calls",
             stat.comm
         ),
-        Ok(stat) if stat.state == 'Z' => bail!("process {pid} ({}) has ended", stat.comm),
+        Ok(stat) if has_ended(&stat) => bail!("process {pid} ({}) has ended", stat.comm),
         Ok(_) => Ok(()),
     }
+}
+
+/// Whether no thread is left. The first one may have ended while others go on.
+pub(crate) fn has_ended(stat: &procfs::process::Stat) -> bool {
+    stat.state == 'X' || stat.state == 'Z' && stat.num_threads <= 1
 }
 
 /// A descriptor of a process, which stays with it when its id is reused.

@@ -108,6 +108,11 @@ impl Live {
         self.source.enrol_members(pids)
     }
 
+    /// Processes that should be monitored and are not, in sentences.
+    pub fn left_out(&self) -> Vec<String> {
+        self.source.left_out()
+    }
+
     /// A descriptor that is readable when events are waiting, if there is one.
     pub fn events_fd(&self) -> Option<i32> {
         self.source.events_fd()

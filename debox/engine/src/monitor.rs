@@ -59,6 +59,14 @@ impl Monitor {
         }
     }
 
+    /// Processes that should be monitored and are not, in sentences.
+    pub fn left_out(&self) -> Vec<String> {
+        match self {
+            Monitor::Own(session) => session.left_out(),
+            Monitor::Brokered(session) => session.left_out(),
+        }
+    }
+
     /// A descriptor that is readable when events are waiting, if there is one.
     pub fn events_fd(&self) -> Option<i32> {
         match self {

@@ -21,6 +21,7 @@ use crate::samples::{self, Clocks, Samples};
 use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self as probe_tables, types};
+use crate::targets::LeftOut;
 use crate::trace::{Shared, Trace, TraceOptions};
 use crate::trigger::{Counts, Engine, Fired};
 use crate::usertap::TapServer;
@@ -64,6 +65,8 @@ pub struct Session {
     clocks: Option<Clocks>,
     /// Why there are no clocks although samples were requested.
     unsampled: Option<String>,
+    /// Members that could not be enrolled.
+    left_out: LeftOut,
     watch: Watch,
     deadlocks: Vec<Deadlock>,
     /// By index in `threads`: what threads wait for shortly before the stop, if the holder is known.
@@ -173,6 +176,7 @@ impl Session {
             steal_at_start: kernel::steal_ns(),
             clocks,
             unsampled,
+            left_out: LeftOut::default(),
             watch: Watch::default(),
             deadlocks: Vec::new(),
             held: HashMap::new(),
@@ -389,6 +393,7 @@ impl Session {
             .clone()
             .into_iter()
             .chain(hotplugged)
+            .chain(self.left_out.notes())
             .collect()
     }
 

@@ -5,6 +5,7 @@
 mod arrivals;
 mod containers;
 mod groups;
+mod left_out;
 mod members;
 mod places;
 mod process;
@@ -13,6 +14,7 @@ mod spared;
 
 pub(crate) use arrivals::try_arrivals;
 pub use containers::container_of;
+pub(crate) use left_out::LeftOut;
 pub use members::{Joined, Members};
 pub use places::{inner_pid, place_of};
 pub(crate) use spared::{is_own, is_spared};
@@ -36,4 +38,10 @@ pub enum Target {
     Container(String),
     /// All processes of the machine.
     All,
+}
+
+impl Target {
+    fn is_container(&self) -> bool {
+        matches!(self, Target::Container(_))
+    }
 }

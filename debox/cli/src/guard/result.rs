@@ -267,6 +267,7 @@ impl Guarded {
                 doubts.push(format!("{what} {} {happened}.", units::were(count)));
             }
         }
+        doubts.extend(missing.left_out.iter().cloned());
         if missing.interruptions > 0 {
             let times = units::counted(missing.interruptions, "time");
             doubts.push(format!(

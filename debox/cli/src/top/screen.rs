@@ -2,7 +2,6 @@
 //! The terminal: keys in, pages out.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,6 +12,7 @@ use ratatui::DefaultTerminal;
 
 use super::draw::{self, Theme};
 use super::facts::{Facts, Known};
+use super::recordings::Recordings;
 use super::rows::{rows, Choice, Row};
 use super::thread_page::ThreadPage;
 use super::timeline::Timeline;
@@ -24,9 +24,6 @@ use crate::options::Top;
 
 /// How long keys are waited for before events are received.
 const KEYS: Duration = Duration::from_millis(50);
-
-/// How long a recording that was asked for takes.
-const RECORDED: &str = "10s";
 
 /// What is shown, and where from.
 struct Screen<'a> {
@@ -40,6 +37,7 @@ struct Screen<'a> {
     facts: Facts,
     rows: Vec<Row>,
     thread: Option<ThreadPage>,
+    recordings: Recordings,
 }
 
 /// Shows the screen until it is left.
@@ -67,6 +65,7 @@ pub fn run(
         facts: Facts::default(),
         rows: Vec::new(),
         thread: None,
+        recordings: Recordings::default(),
     };
     let done = screen.show(&mut terminal);
     ratatui::restore();
@@ -93,6 +92,10 @@ impl Screen<'_> {
                     Event::Resize(..) => changed = true,
                     _ => {}
                 }
+            }
+            if let Some(message) = self.recordings.ended() {
+                self.view.message = Some(message);
+                changed = true;
             }
             self.following.wait(self.live, Duration::ZERO)?;
             self.live.poll(Duration::ZERO)?;
@@ -131,7 +134,9 @@ impl Screen<'_> {
                     Err(error) => format!("not written: {error:#}"),
                 });
             }
-            Action::Record(pid) => self.view.message = Some(record(pid)),
+            Action::Record(pid) => {
+                self.view.message = Some(self.recordings.start(pid));
+            }
             Action::OpenThread(tid) => {
                 self.view.message = Some("its calls are shown in a moment".to_string());
                 self.draw(terminal)?;
@@ -204,34 +209,5 @@ impl Screen<'_> {
         let text = serde_json::to_string_pretty(&object)? + "\n";
         output::replace(Path::new(&name), text.as_bytes())?;
         Ok(name)
-    }
-}
-
-/// Starts a recording beside this view. It ends by itself.
-fn record(pid: u32) -> String {
-    let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
-    let name = format!("debox-{pid}-{now}.parquet");
-    let started = std::env::current_exe().and_then(|program| {
-        Command::new(program)
-            .args([
-                "record",
-                "-o",
-                &name,
-                "-p",
-                &pid.to_string(),
-                "--for",
-                RECORDED,
-            ])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-    });
-    match started {
-        Ok(mut child) => {
-            std::thread::spawn(move || child.wait());
-            format!("recording process {pid} for {RECORDED} to {name}")
-        }
-        Err(error) => format!("no recording: {error}"),
     }
 }

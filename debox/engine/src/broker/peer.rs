@@ -8,10 +8,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::Result;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt};
 
+use super::access::{self, Client};
 use crate::kernel;
 
 /// A process that connected, held by a descriptor.
@@ -68,29 +69,12 @@ impl Peer {
     /// same user and group, and no capability that this one lacks. The probes check that the other process is
     /// dumpable, and check it again whenever that may have changed.
     pub fn require_access(&self, pid: u32) -> Result<()> {
-        let status = |pid: u32| {
-            let process = procfs::process::Process::new(pid as i32);
-            process.and_then(|process| process.status())
+        let client = Client {
+            pid: self.pid,
+            uid: self.uid,
+            gid: self.gid,
         };
-        let other = status(pid).with_context(|| format!("there is no process {pid}"))?;
-        let own = status(self.pid).context("the process that asks has ended")?;
-        let of_user = [other.ruid, other.euid, other.suid, other.fuid];
-        let of_group = [other.rgid, other.egid, other.sgid, other.fgid];
-        let is_same =
-            of_user.iter().all(|id| *id == self.uid) && of_group.iter().all(|id| *id == self.gid);
-        ensure!(
-            is_same,
-            "process {} ({}) runs as another user or group than the one that asks",
-            number_in(&other, &own),
-            other.name
-        );
-        ensure!(
-            other.capprm & !own.capprm == 0,
-            "process {} ({}) has capabilities that the one that asks lacks",
-            number_in(&other, &own),
-            other.name
-        );
-        Ok(())
+        access::require(client, pid)
     }
 
     pub fn is_alive(&self) -> bool {
@@ -101,13 +85,6 @@ impl Peer {
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.process.as_fd()
     }
-}
-
-/// The id of a process as seen by the asking one, which may be in a PID namespace below this one.
-fn number_in(other: &procfs::process::Status, own: &procfs::process::Status) -> i32 {
-    let depth = own.nspid.as_ref().map_or(1, |numbers| numbers.len());
-    let numbers = other.nspid.as_deref().unwrap_or_default();
-    numbers.get(depth - 1).copied().unwrap_or(other.pid)
 }
 
 /// The descriptor of the process that connected, from Linux 6.5 on.

@@ -33,7 +33,7 @@ use crate::kernel;
 use crate::options::Options;
 use crate::report::Deadlock;
 use crate::session::Events;
-use crate::targets::is_spared;
+use crate::targets::{is_spared, LeftOut};
 use crate::tree;
 use crate::trigger::{Counts, Fired, Listed};
 use crate::usertap::TapServer;
@@ -41,6 +41,9 @@ use crate::waited::Waits;
 use fetched::{Fetched, NEVER};
 use link::{connect, enrol, is_alive, open, patience_after};
 use progress::{Checkpoint, Gone, FIRST_CHECKPOINT, LONGEST_CHECKPOINT};
+
+/// So many descriptors of processes are kept before those of ended ones are closed.
+const TARGETS: usize = 64;
 
 /// A session that the broker has open for this process.
 pub struct RemoteSession {
@@ -55,6 +58,8 @@ pub struct RemoteSession {
     interval: Duration,
     /// The command's process, or those that it was attached to.
     targets: Vec<(u32, OwnedFd)>,
+    /// With so many, those that have ended are dropped.
+    tidy_at: usize,
     /// Why the broker is no longer asked.
     gone: Option<Gone>,
     patience: Duration,
@@ -64,8 +69,8 @@ pub struct RemoteSession {
     gaps: Vec<String>,
     watch: Watch,
     deadlocks: Vec<Deadlock>,
-    /// Processes that the broker refused to enrol, in sentences.
-    left_out: Vec<String>,
+    /// Processes that the broker refused to enrol.
+    left_out: LeftOut,
     wants_samples: bool,
     /// What threads waited for shortly before the end.
     waited: Waits,
@@ -123,7 +128,8 @@ impl RemoteSession {
             gaps: Vec::new(),
             watch: Watch::default(),
             deadlocks: Vec::new(),
-            left_out: Vec::new(),
+            left_out: LeftOut::default(),
+            tidy_at: TARGETS,
             wants_samples,
             waited: Waits::new(),
             fetched: Fetched::default(),
@@ -180,30 +186,57 @@ impl RemoteSession {
         match pids.iter().find(|pid| !enrolled.contains(pid)) {
             Some(pid) => bail!(left_out.remove(pid).unwrap_or_else(|| not_enrolled(*pid))),
             None => {
-                let notes = left_out.into_values();
-                self.left_out = notes.map(|why| format!("Not monitored: {why}.")).collect();
+                for why in left_out.into_values() {
+                    self.left_out.add(why);
+                }
                 Ok(())
             }
         }
     }
 
     /// Enrols processes that became members of what is monitored, with their descendants. Returns those of which
-    /// nothing was monitored before; others may have ended, or the broker refused them.
+    /// nothing was monitored before; others may have ended, or are left out.
     pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
         let mut enrolled = Vec::new();
         for pid in tree::processes(pids, !self.options.one_process) {
-            let Ok(process) = open(pid) else { continue };
             if is_spared(pid) || self.gone.is_some() {
                 continue;
             }
-            if enrol(&self.connection, pid, true).is_ok_and(|new| new > 0) {
-                self.targets.push((pid, process));
-                let titles = &mut self.events.get_mut().titles;
-                titles.add_running(pid, monotonic_ns());
-                enrolled.push(pid);
+            let entered = open(pid).and_then(|process| {
+                let new = enrol(&self.connection, pid, true)?;
+                Ok((process, new))
+            });
+            match entered {
+                Ok((process, new)) if new > 0 => {
+                    self.hold(pid, process);
+                    let titles = &mut self.events.get_mut().titles;
+                    titles.add_running(pid, monotonic_ns());
+                    enrolled.push(pid);
+                }
+                // All of it is monitored already, or it has ended.
+                Ok(_) => {}
+                Err(error) => {
+                    if kernel::require_process(pid).is_ok() {
+                        self.left_out.add(format!("{error:#}"));
+                    }
+                }
             }
         }
         Ok(enrolled)
+    }
+
+    /// Processes that should be monitored and are not, in sentences.
+    pub fn left_out(&self) -> Vec<String> {
+        self.left_out.notes()
+    }
+
+    /// Keeps a process's descriptor. Those of processes that have ended are closed: members come and go.
+    fn hold(&mut self, pid: u32, process: OwnedFd) {
+        if self.targets.len() >= self.tidy_at {
+            self.targets.retain(|(_, process)| is_alive(process));
+            self.tidy_at = TARGETS.max(2 * self.targets.len());
+        }
+        self.targets.push((pid, process));
     }
 
     /// Receives events for up to `timeout`, and looks up what they refer to while it still exists.

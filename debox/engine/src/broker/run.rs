@@ -77,9 +77,7 @@ pub fn serve(
     let mut meter = Meter::of(limits);
     let served = serve_run(connection, peer, wish, limits, &mut meter);
     if let Err(error) = &served {
-        limits
-            .log
-            .refused(peer.uid, peer.pid, &format!("its run: {error:#}"));
+        limits.log.refused(peer.uid, peer.pid, &why_for_log(error));
     }
     served
 }
@@ -405,10 +403,29 @@ impl Run {
 fn triggers_of(wish: &RunWish) -> Result<Vec<Trigger>> {
     let triggers = wish.triggers.iter().map(|text| {
         let trigger: Result<Trigger> = text.parse();
-        trigger.with_context(|| format!("trigger `{text}`"))
+        trigger.map_err(|error| Unparsable(format!("trigger `{text}`: {error:#}")).into())
     });
     triggers.collect()
 }
+
+fn why_for_log(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Unparsable>() {
+        Some(_) => "its run: a trigger that cannot be parsed".to_string(),
+        None => format!("its run: {error:#}"),
+    }
+}
+
+/// What is wrong with a trigger, in the client's own words, which are not for the log.
+#[derive(Debug)]
+struct Unparsable(String);
+
+impl std::fmt::Display for Unparsable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unparsable {}
 
 /// How much memory the broker itself takes for places that are named before the report: for the client, and to decide
 /// whether triggers fire.
@@ -417,4 +434,22 @@ fn own_memory(options: &Options) -> u64 {
     let of_triggers = u64::from(!options.triggers.is_empty());
     let of_looks = u64::from(options.live);
     (of_records + of_triggers + of_looks) * SYMBOLS + of_looks * LOOK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trigger_is_not_logged() {
+        let wish = RunWish {
+            triggers: vec!["x: Accepted publickey for root".to_string()],
+            ..RunWish::new(&Options::default())
+        };
+        let error = triggers_of(&wish).expect_err("no trigger");
+        assert!(format!("{error:#}").contains("publickey"), "{error:#}");
+        assert!(!why_for_log(&error).contains("publickey"));
+        let other = anyhow!("there is no room");
+        assert_eq!(why_for_log(&other), "its run: there is no room");
+    }
 }

@@ -55,6 +55,13 @@ impl Source {
         }
     }
 
+    pub fn left_out(&self) -> Vec<String> {
+        match self {
+            Source::Own(session) => session.left_out(),
+            Source::Brokered { session, .. } => session.left_out(),
+        }
+    }
+
     pub fn events_fd(&self) -> Option<i32> {
         match self {
             Source::Own(session) => Some(session.events_fd()),

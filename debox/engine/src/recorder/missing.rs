@@ -15,4 +15,6 @@ pub struct Missing {
     pub interruptions: u64,
     /// Without privilege: threads that were monitored until they got other rights than the recorder's.
     pub left: Vec<u32>,
+    /// Processes that should be recorded and are not, in sentences.
+    pub left_out: Vec<String>,
 }

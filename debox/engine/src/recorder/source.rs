@@ -197,6 +197,7 @@ impl Source {
                     probe_misses: missing.probe_misses,
                     interruptions: session.interruptions(),
                     left: missing.left,
+                    left_out: session.left_out(),
                     ..Missing::default()
                 });
             }
@@ -210,6 +211,7 @@ impl Source {
             stacks: lost.stacks + stacks_lost,
             threads: lost.threads,
             probe_misses: session.probe_misses()?,
+            left_out: session.left_out(),
             ..Missing::default()
         })
     }

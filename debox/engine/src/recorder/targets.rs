@@ -43,6 +43,14 @@ impl Recorder {
         }
     }
 
+    /// Processes that should be recorded and are not, in sentences.
+    pub fn left_out(&self) -> Vec<String> {
+        match &self.source {
+            Source::Own(own) => own.session().left_out(),
+            Source::Brokered(session) => session.left_out(),
+        }
+    }
+
     /// A descriptor that is readable when events are waiting, if there is one.
     pub fn events_fd(&self) -> Option<i32> {
         match &self.source {

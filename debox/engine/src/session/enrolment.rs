@@ -66,11 +66,10 @@ impl Session {
     }
 
     /// Enrols processes that became members of what is monitored, with their descendants. Returns those of which
-    /// nothing was monitored before; others may have ended.
+    /// nothing was monitored before; others may have ended, or are left out.
     pub fn enrol_members(&mut self, pids: &[u32]) -> Result<Vec<u32>> {
         let mut enrolled = BTreeSet::new();
         let with_children = !self.options.one_process;
-        let mut failure = None;
         tree::enrol_all(pids, with_children, |pid| {
             if is_spared(pid) {
                 return Ok(0);
@@ -83,19 +82,21 @@ impl Session {
                     }
                     Ok(new)
                 }
-                // It has ended, or no process can be enrolled.
                 Err(error) => {
+                    // Unless it has ended. The others go on.
                     if kernel::require_process(pid).is_ok() {
-                        failure = Some(error);
+                        self.left_out.add(format!("process {pid}: {error:#}"));
                     }
                     Ok(0)
                 }
             }
         })?;
-        match failure {
-            Some(error) if enrolled.is_empty() => Err(error),
-            _ => Ok(enrolled.into_iter().collect()),
-        }
+        Ok(enrolled.into_iter().collect())
+    }
+
+    /// Processes that should be monitored and are not, in sentences.
+    pub fn left_out(&self) -> Vec<String> {
+        self.left_out.notes()
     }
 
     /// Enrols a process's threads, and returns how many were not monitored before. A thread that starts meanwhile

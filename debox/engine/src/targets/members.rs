@@ -38,6 +38,8 @@ pub struct Joined {
 pub struct Members {
     named: Vec<u32>,
     rules: Vec<Rule>,
+    /// Those of which parts may come later: a pod's next container, or one that starts again.
+    containers: Vec<Target>,
     follows: bool,
     is_all: bool,
     /// Processes that were handed out, with their start times.
@@ -95,6 +97,11 @@ impl Members {
         let now = Instant::now();
         let mut members = Members {
             named,
+            containers: targets
+                .iter()
+                .filter(|one| one.is_container())
+                .cloned()
+                .collect(),
             is_all: targets.contains(&Target::All),
             follows,
             known: HashMap::new(),
@@ -204,6 +211,14 @@ impl Members {
 
     fn scan(&mut self, joined: &mut Vec<Joined>) {
         let (begin, begin_ns) = (Instant::now(), monotonic_ns());
+        for target in &self.containers {
+            // While it does not run there are none.
+            for rule in rules(target).unwrap_or_default() {
+                if !self.rules.contains(&rule) {
+                    self.rules.push(rule);
+                }
+            }
+        }
         let present: HashSet<u32> = all().collect();
         self.known.retain(|pid, _| present.contains(pid));
         self.others.retain(|pid| present.contains(pid));

@@ -3,6 +3,8 @@
 
 use procfs::process::Process;
 
+use crate::kernel;
+
 const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// A process that exists and has not ended.
@@ -19,7 +21,7 @@ impl Candidate {
     pub fn look_at(pid: u32) -> Option<Candidate> {
         let process = Process::new(i32::try_from(pid).ok()?).ok()?;
         let stat = process.stat().ok()?;
-        if stat.flags & PF_KTHREAD != 0 || matches!(stat.state, 'Z' | 'X') {
+        if stat.flags & PF_KTHREAD != 0 || kernel::has_ended(&stat) {
             return None;
         }
         Some(Candidate {

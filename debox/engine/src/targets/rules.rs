@@ -6,10 +6,11 @@ use std::path::Path;
 use anyhow::{bail, Result};
 use nix::unistd::{Uid, User};
 
+use super::containers::{self, Meant};
 use super::groups::{by_path, hierarchies, Group};
 use super::process::{all, Candidate};
 use super::spared::is_spared;
-use super::{containers, Target};
+use super::Target;
 use crate::kernel;
 
 /// Names of processes are no longer than this, in bytes.
@@ -106,14 +107,25 @@ fn of_unit(name: &str) -> Result<Vec<Rule>> {
     if found.is_empty() {
         bail!("the unit {unit} does not run: no control group has its name (`systemctl status {unit}` says more)");
     }
+    // Users and containers may have units of the same name; those of the system are meant.
+    let (of_system, others): (Vec<Group>, Vec<Group>) =
+        found.into_iter().partition(|group| is_systems(&group.path));
+    let found = match of_system.is_empty() {
+        true => others,
+        false => of_system,
+    };
     Ok(found.into_iter().map(Rule::Group).collect())
 }
 
+/// Whether the system's own manager made a group, and not that of a user or within a container.
+fn is_systems(path: &str) -> bool {
+    path.split('/')
+        .all(|component| !component.starts_with("user@") && containers::id_in(component).is_none())
+}
+
 fn of_container(name: &str) -> Result<Vec<Rule>> {
-    let meant = containers::meant_by(name, Path::new("/"));
-    let fits = |component: &str| {
-        containers::id_in(component).is_some_and(|id| containers::is_meant(&id, &meant))
-    };
+    let meant = Meant::by(name, Path::new("/"));
+    let fits = |component: &str| containers::id_in(component).is_some_and(|id| meant.is(&id));
     let found = first_groups(&fits)?;
     let id = |group: &Group| group.path.rsplit('/').next().and_then(containers::id_in);
     let mut ids: Vec<String> = found.iter().filter_map(id).collect();
@@ -125,10 +137,7 @@ fn of_container(name: &str) -> Result<Vec<Rule>> {
              of Docker, Podman, nerdctl and Kubernetes in /var/lib and /var/log, which only root can read"
         );
     }
-    // A pod's name stands for several containers; digits have to stand for one.
-    if ids.len() > 1 && meant.len() == 1 {
-        bail!("several containers begin with {name}: {}", ids.join(", "));
-    }
+    meant.require_one(&ids)?;
     Ok(found.into_iter().map(Rule::Group).collect())
 }
 
@@ -164,6 +173,17 @@ mod tests {
         assert_eq!(cut("0123456789abcdefgh"), "0123456789abcde");
         assert_eq!(cut("0123456789abcdé"), "0123456789abcd");
         assert_eq!(cut("nginx"), "nginx");
+    }
+
+    #[test]
+    fn the_systems_units_come_first() {
+        assert!(is_systems("/system.slice/dbus.service"));
+        assert!(is_systems("/user.slice/user-1000.slice/session-2.scope"));
+        let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/dbus.service";
+        assert!(!is_systems(of_user));
+        assert!(!is_systems(
+            "/machine.slice/machine-web.scope/payload/system.slice/dbus.service"
+        ));
     }
 
     #[test]

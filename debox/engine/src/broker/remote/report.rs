@@ -140,7 +140,7 @@ impl RemoteSession {
         }
         let incomplete = self.what_is_missing();
         let has_gaps = !self.gaps.is_empty();
-        notes.append(&mut self.left_out);
+        notes.extend(self.left_out.notes());
         notes.append(&mut self.gaps);
         notes.extend(incomplete.clone());
         let ran = self.started.elapsed();
