@@ -28,7 +28,7 @@ demo:
 	$(CARGO) build --release --package debox-cli
 	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
 
-# A machine's vector in two minutes, and what its parts say. Needs no root.
+# A machine's vector, and what its parts say: three minutes. Needs no root.
 demo-hbench:
 	scripts/setup hbench
 	$(CARGO) build --release --package hbench
@@ -54,6 +54,7 @@ matrix:
 # A minute at the full rate of calls; too long for every change.
 soak:
 	scripts/setup build test
+	$(CARGO) build --release --workspace
 	DEBOX_SOAK_SECONDS=60 $(CARGO) test --release --package debox-tests --test scale -- \
 		--nocapture --test-threads 1
 
@@ -150,7 +151,7 @@ predictions: build
 	scripts/setup test
 	$(AS_ROOT) env RUNSC=$(RUNSC) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(PREDICTIONS) $(QUICK)
 
-# Primitives that are slowed on purpose: whether hbench finds by how much and which. A minute; as root.
+# Primitives that are slowed on purpose: whether hbench finds by how much and which. Two minutes; as root.
 known-answers: build
 	scripts/setup test bench
 	$(AS_ROOT) python3 hbench/bench/known.py --hbench $(TARGET)/release/hbench

@@ -157,7 +157,7 @@ def predicted(arguments, application, vectors):
     words = [arguments.hbench, "predict", application, *vectors.values(), "--format", "json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"predict: {done.stderr}")
+        raise Failed(f"it has no prediction: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
@@ -194,8 +194,16 @@ def measure(made, program, words, runs, failed):
             failed.append((f"{program} on {machine.name}", str(reason)))
     beside = entering(able, runs)
     for at in range(2 * runs):
-        for machine in able:
-            once = measured_once(machine, words)
+        for machine in list(able):
+            try:
+                once = measured_once(machine, words)
+            except Failed as reason:
+                # It failed after it had succeeded: nothing of it on this machine counts.
+                failed.append((f"{program} on {machine.name}", str(reason)))
+                able.remove(machine)
+                for part in series:
+                    part.pop(machine.name, None)
+                continue
             once["elapsed"] -= beside.get(machine.name, 0)
             series[at % 2].setdefault(machine.name, []).append(once)
     return series
@@ -215,14 +223,23 @@ def validate(arguments, words, place):
                 continue
             suite.measure(arguments.rounds)
             vectors = suite.vectors()
-            say(f"recording {name}")
-            record(made[0], command, arguments, vectors["plain"], place(f"{name}.vec"))
-            found[name] = predicted(arguments, place(f"{name}.vec"), vectors)
-            written = time.strftime("%FT%TZ", time.gmtime())
-            write(place(f"{name}.json"), {"written": written, "prediction": found[name]})
-            say(f"measuring {name}")
-            for part, of_program in zip(series, measure(made, name, command, arguments.runs, missing)):
+            try:
+                say(f"recording {name}")
+                record(made[0], command, arguments, vectors["plain"], place(f"{name}.vec"))
+                prediction = predicted(arguments, place(f"{name}.vec"), vectors)
+                written = time.strftime("%FT%TZ", time.gmtime())
+                write(place(f"{name}.json"), {"written": written, "prediction": prediction})
+                say(f"measuring {name}")
+                measured = measure(made, name, command, arguments.runs, missing)
+            except Failed as reason:
+                say(f"{name} is left out: {reason}")
+                missing.append((name, str(reason)))
+                continue
+            found[name] = prediction
+            for part, of_program in zip(series, measured):
                 part[name] = of_program
+            # Whatever ends this process, what was measured is kept.
+            write(place("measured.json"), {"series": series, "missing": missing})
     return found, series, missing
 
 

@@ -95,7 +95,7 @@ function samples(place, width) {
   const points = entry.samples_ns;
   const options = {
     width, height: 220, legend: { show: false }, cursor: { drag: { x: true, y: false } },
-    scales: { x: { time: false, range: () => [0.5, data.meta.rounds_done + 0.5] }, y: { range: (u, low, high) => [Math.min(0, low), Math.max(high, 0) * 1.1 || 1] } },
+    scales: { x: { time: false, range: () => [0.5, Math.max(data.meta.rounds_done, ...points.map((one) => one.round + 1)) + 0.5] }, y: { range: (u, low, high) => [Math.min(0, low), Math.max(high, 0) * 1.1 || 1] } },
     axes: [axis("round", (u, splits) => splits.map((v) => Number.isInteger(v) ? count(v) : ""), { size: 34 }),
       axis("time of an operation", (u, splits) => splits.map((v) => v === 0 ? "0" : precise(v)), { size: 84 })],
     series: [{}, { paths: () => null, stroke: colour("--c0"), points: { show: true, size: 6, stroke: colour("--c0"), fill: colour("--c0") } }],

@@ -8,9 +8,9 @@ use kit_stats::{deviation, simultaneous, standardized};
 use serde::Serialize;
 
 use crate::environment::differences;
-use crate::figures::{figures, Figure};
+use crate::figures::{figures, without_values, Figure};
 use crate::file::Recorded;
-use crate::meta::Sample;
+use crate::meta::{LeftOut, Sample};
 
 const ERROR_RATE: f64 = 0.05;
 /// Other programs make this difference between two runs of the same thing.
@@ -54,6 +54,12 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     pub only_a: Vec<String>,
     pub only_b: Vec<String>,
+    /// Benchmarks without values, with the reasons.
+    pub left_out_a: Vec<LeftOut>,
+    pub left_out_b: Vec<LeftOut>,
+    /// Benchmarks whose samples fall into two groups, or drift: a mean says little of them.
+    pub unsteady_a: Vec<String>,
+    pub unsteady_b: Vec<String>,
     pub environment: Vec<Changed>,
 }
 
@@ -64,7 +70,10 @@ struct Pair {
 }
 
 /// `paired`: the samples of one round of both were taken one after the other, so their ratio is what is averaged.
+/// Where an operation transfers another number of bytes in B, as with a larger cache, B's times are those of as many bytes
+/// as in A.
 pub fn compare(a: &Recorded, b: &Recorded, paired: bool) -> Comparison {
+    let b = &of_as_many_bytes(a, b);
     let (first, second) = (figures(a), figures(b));
     let by_name: BTreeMap<&str, &Figure> = second
         .iter()
@@ -97,8 +106,36 @@ pub fn compare(a: &Recorded, b: &Recorded, paired: bool) -> Comparison {
         differences,
         only_a: names(&first, &second),
         only_b: names(&second, &first),
+        left_out_a: without_values(&a.meta).into_iter().cloned().collect(),
+        left_out_b: without_values(&b.meta).into_iter().cloned().collect(),
+        unsteady_a: unsteady(&first),
+        unsteady_b: unsteady(&second),
         environment: changed(a, b),
     }
+}
+
+fn of_as_many_bytes(a: &Recorded, b: &Recorded) -> Recorded {
+    let bytes: BTreeMap<&str, u64> = a
+        .samples
+        .iter()
+        .filter_map(|sample| Some((sample.benchmark.as_str(), sample.bytes?)))
+        .collect();
+    let mut b = b.clone();
+    for sample in &mut b.samples {
+        let wanted = bytes.get(sample.benchmark.as_str()).copied();
+        if let (Some(wanted), Some(own)) = (wanted, sample.bytes.filter(|own| *own > 0)) {
+            sample.operation_ns *= wanted as f64 / own as f64;
+            sample.bytes = Some(wanted);
+        }
+    }
+    b
+}
+
+fn unsteady(figures: &[Figure]) -> Vec<String> {
+    let unsteady = figures
+        .iter()
+        .filter(|figure| figure.modes.is_some() || figure.drift.is_some());
+    unsteady.map(|figure| figure.benchmark.clone()).collect()
 }
 
 fn changed(a: &Recorded, b: &Recorded) -> Vec<Changed> {
@@ -153,11 +190,17 @@ fn pair(a: &Figure, b: &Figure) -> Pair {
 }
 
 fn pair_by_round(a: &Figure, b: &Figure, first: &Recorded, second: &Recorded) -> Pair {
+    // With several instances, the mean of each round.
     let of = |recorded: &Recorded| -> BTreeMap<u32, f64> {
-        let own = |sample: &&Sample| sample.benchmark == a.benchmark && sample.instance == 0;
-        let samples = recorded.samples.iter().filter(own);
-        samples
-            .map(|sample| (sample.round, sample.operation_ns))
+        let mut rounds: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        let own = |sample: &&Sample| sample.benchmark == a.benchmark;
+        for sample in recorded.samples.iter().filter(own) {
+            let (sum, count) = rounds.entry(sample.round).or_default();
+            (*sum, *count) = (*sum + sample.operation_ns, *count + 1.0);
+        }
+        let means = rounds.into_iter();
+        means
+            .map(|(round, (sum, count))| (round, sum / count))
             .collect()
     };
     let (first, second) = (of(first), of(second));
@@ -246,6 +289,51 @@ mod tests {
         }
         let back = compare(&b, &a, false);
         assert_eq!(back.differences[0].verdict, Verdict::Faster);
+    }
+
+    #[test]
+    fn a_larger_buffer_is_not_slower() {
+        let a = recorded(&[("memory.read/memory", &around(100.0, 1))]);
+        let mut b = recorded(&[("memory.read/memory", &around(200.0, 2))]);
+        for sample in &mut b.samples {
+            sample.bytes = sample.bytes.map(|bytes| 2 * bytes);
+        }
+        assert_eq!(a.samples[0].bytes, Some(1000));
+        for paired in [false, true] {
+            let found = compare(&a, &b, paired);
+            assert_eq!(found.differences[0].verdict, Verdict::Same, "{found:?}");
+            assert!((found.differences[0].b_ns - 100.0).abs() < 2.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn all_instances_count_in_a_pair() {
+        let mut a = recorded(&[("a", &around(100.0, 1))]);
+        let mut b = recorded(&[("a", &around(100.0, 2))]);
+        for (of, second) in [(&mut a, 100.0), (&mut b, 300.0)] {
+            let more: Vec<Sample> = of.samples.clone();
+            of.samples.extend(more.into_iter().map(|sample| Sample {
+                instance: 1,
+                operation_ns: second,
+                ..sample
+            }));
+        }
+        let ratio = compare(&a, &b, true).differences[0].ratio.expect("a ratio");
+        assert!((ratio - 2.0).abs() < 0.05, "{ratio}");
+    }
+
+    #[test]
+    fn what_has_no_values_has_its_reason() {
+        let mut a = recorded(&[("a", &around(100.0, 1))]);
+        a.meta.left_out.push(LeftOut {
+            benchmark: "file.open/cold".to_string(),
+            reason: "needs root".to_string(),
+            round: None,
+            is_wrong: false,
+        });
+        let found = compare(&a, &recorded(&[("a", &around(100.0, 2))]), false);
+        assert_eq!(found.left_out_a[0].reason, "needs root");
+        assert!(found.left_out_b.is_empty());
     }
 
     #[test]

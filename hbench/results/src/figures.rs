@@ -42,9 +42,9 @@ pub struct Figure {
     pub bytes: Option<u64>,
     /// Of all instances together; null if it is no transfer.
     pub bytes_per_second: Option<f64>,
-    /// Null if the samples fall into one group.
+    /// Null if the samples fall into one group, or are fewer than eight.
     pub modes: Option<Modes>,
-    /// The change in the course of the run, as a part of the figure; null if there is none.
+    /// The change in the course of the run, as a part of the figure; null if there is none, or fewer than eight samples.
     pub drift: Option<f64>,
     /// The part of the samples whose process was ready for 1 % of its time or longer and had no CPU.
     pub disturbed: f64,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several results of one machine as one: between them other machines were measured, or time has passed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{ensure, Context, Result};
 
@@ -30,6 +30,22 @@ pub fn join(results: Vec<Recorded>) -> Result<Recorded> {
             joined.meta.instances,
             one.meta.instances
         );
+        let sizes: BTreeMap<&str, Option<u64>> = joined
+            .samples
+            .iter()
+            .map(|sample| (sample.benchmark.as_str(), sample.bytes))
+            .collect();
+        let other = one.samples.iter().find(|sample| {
+            let own = sizes.get(sample.benchmark.as_str());
+            own.is_some_and(|own| *own != sample.bytes)
+        });
+        if let Some(other) = other {
+            anyhow::bail!(
+                "the results were measured in different ways: an operation of {} transfers another number of bytes, as \
+                 with another memory limit",
+                other.benchmark
+            );
+        }
         let before = joined.meta.rounds;
         joined.meta.rounds += one.meta.rounds;
         joined.meta.rounds_done += one.meta.rounds_done;
@@ -106,7 +122,11 @@ mod tests {
         assert!(error.to_string().contains("kernel"), "{error}");
         let mut parallel = first.clone();
         parallel.meta.instances += 1;
-        assert!(join(vec![first, parallel]).is_err());
+        assert!(join(vec![first.clone(), parallel]).is_err());
+        let mut larger = first.clone();
+        larger.samples[0].bytes = Some(77);
+        let error = join(vec![first, larger]).expect_err("another buffer");
+        assert!(error.to_string().contains("call.null"), "{error}");
         assert!(join(Vec::new()).is_err());
     }
 }

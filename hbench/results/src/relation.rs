@@ -120,8 +120,8 @@ impl<'a> Relation<'a> {
 
     /// The ratio of a benchmark. `None`: it was not measured on both machines.
     pub fn benchmark(&self, name: &str) -> Option<Ratio> {
-        let value = |machine: &Machine| Some(Value::of(machine.units.get(name)?));
-        Some(self.shrunk(value(self.a)?, value(self.b)?))
+        let (a, b) = (self.a.units.get(name)?, self.b.units.get(name)?);
+        Some(self.shrunk(Value::of(a), Value::of(&as_many_bytes(a, b))))
     }
 
     /// The ratio of what a primitive takes beside its entries and switches, for transfers of so many bytes. `None`: it
@@ -181,7 +181,7 @@ impl<'a> Relation<'a> {
     /// The geometric mean of all ratios: what one would say of the machines without knowing the application.
     pub fn mean(&self) -> f64 {
         let pairs = self.a.units.iter().filter_map(|(name, unit)| {
-            let other = self.b.units.get(name)?;
+            let other = as_many_bytes(unit, self.b.units.get(name)?);
             Some((other.ns / unit.ns).ln())
         });
         let logs: Vec<f64> = pairs.collect();
@@ -201,12 +201,27 @@ impl<'a> Relation<'a> {
     }
 }
 
+/// What B's operation costs for as many bytes as A's transfers: a buffer that does not fit into the caches has another
+/// size on each machine.
+fn as_many_bytes(a: &Unit, b: &Unit) -> Unit {
+    let (Some(wanted), Some(own)) = (a.bytes, b.bytes.filter(|own| *own > 0)) else {
+        return *b;
+    };
+    let scale = wanted as f64 / own as f64;
+    Unit {
+        ns: b.ns * scale,
+        interval_ns: b.interval_ns.map(|(low, high)| (low * scale, high * scale)),
+        bytes: Some(wanted),
+    }
+}
+
 /// Programs use the CPU in other proportions than the mean of these benchmarks does, so the ratios' own spread is the
 /// uncertainty.
 fn user(a: &Machine, b: &Machine) -> Result<Ratio> {
     let ratio = |name: &String| {
-        let (one, other) = (a.units.get(name)?, b.units.get(name)?);
-        let noise = deviation(one).hypot(deviation(other));
+        let one = a.units.get(name)?;
+        let other = as_many_bytes(one, b.units.get(name)?);
+        let noise = deviation(one).hypot(deviation(&other));
         Some(((other.ns / one.ns).ln(), noise * noise))
     };
     let found: Vec<(f64, f64)> = MAPPING.user.iter().filter_map(ratio).collect();

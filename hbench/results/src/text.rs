@@ -82,10 +82,16 @@ fn headline(out: &mut impl Write, summary: &Summary) -> io::Result<()> {
     let names = |has: &dyn Fn(&Figure) -> bool| figures.iter().filter(|figure| has(figure)).count();
     let (two, drifting) = (names(&|f| f.modes.is_some()), names(&|f| f.drift.is_some()));
     let disturbed = names(&|f| f.disturbed > 0.0);
+    let shapes = match (meta.rounds_done as usize) < kit_stats::VALUES_MIN {
+        true => format!(
+            "Fewer than {} rounds do not show groups or a drift",
+            kit_stats::VALUES_MIN
+        ),
+        false => format!("{two} fall into two groups, {drifting} drift"),
+    };
     writeln!(
         out,
-        "{two} fall into two groups, {drifting} drift; other programs disturbed samples of {disturbed}. \
-         Noise: {} of the CPU, {} at most at once.",
+        "{shapes}; other programs disturbed samples of {disturbed}. Noise: {} of the CPU, {} at most at once.",
         percent(meta.noise.taken_share),
         time(meta.noise.longest_ns as f64)
     )
@@ -241,10 +247,17 @@ pub fn comparison(
     if shown < all.len() {
         writeln!(out, "  and {} more (--all)", all.len() - shown)?;
     }
-    for (names, only) in [(&comparison.only_a, "A"), (&comparison.only_b, "B")] {
-        if !names.is_empty() {
-            let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
-            writeln!(out, "\nOnly in {only}: {}", names.join(", "))?;
+    listed(out, "Only in A", &comparison.only_a)?;
+    listed(out, "Only in B", &comparison.only_b)?;
+    listed(out, "Two groups or a drift in A", &comparison.unsteady_a)?;
+    listed(out, "Two groups or a drift in B", &comparison.unsteady_b)?;
+    for (left_out, which) in [(&comparison.left_out_a, "A"), (&comparison.left_out_b, "B")] {
+        if !left_out.is_empty() {
+            writeln!(out, "\nNot measured in {which}:")?;
+        }
+        for one in left_out {
+            let (name, reason) = (printable(&one.benchmark), printable(&one.reason));
+            writeln!(out, "  {name}: {reason}")?;
         }
     }
     if !comparison.environment.is_empty() {
@@ -255,6 +268,14 @@ pub fn comparison(
         writeln!(out, "  {}: {a} / {b}", printable(&changed.name))?;
     }
     Ok(())
+}
+
+fn listed(out: &mut impl Write, what: &str, names: &[String]) -> io::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
+    writeln!(out, "\n{what}: {}", names.join(", "))
 }
 
 fn verdict(verdict: Verdict) -> &'static str {

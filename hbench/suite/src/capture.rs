@@ -224,7 +224,7 @@ fn named_by_magic(magic: u32) -> String {
         0xef53 => "ext4",
         0x5846_5342 => "xfs",
         0x9123_683e => "btrfs",
-        0x0102_1994 => "tmpfs",
+        sys::TMPFS => "tmpfs",
         0x794c_7630 => "overlay",
         0xf2f5_2010 => "f2fs",
         0x2fc1_2fc1 => "zfs",

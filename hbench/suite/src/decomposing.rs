@@ -16,7 +16,7 @@ use kit_console::{say, Allowed};
 use kit_files::{input, output};
 
 use crate::exit::INTERRUPTED;
-use crate::measure;
+use crate::measure::{self, is_replaceable};
 use crate::options::{Decompose, Format};
 
 /// A document of all benchmarks is smaller.
@@ -46,17 +46,27 @@ pub fn decompose(arguments: &Decompose) -> Result<u8> {
         decompositions: Vec::new(),
         left_out: Vec::new(),
     };
+    let mut printed = Ok(());
     for (at, case) in cases.iter().enumerate() {
         match decomposer.decompose(case) {
             Ok(found) => {
-                if arguments.format == Format::Text {
+                if arguments.format == Format::Text && printed.is_ok() {
                     let separator = if at > 0 { "\n" } else { "" };
-                    kit_console::print(Allowed::Text, |out| {
+                    printed = kit_console::print(Allowed::Text, |out| {
                         out.write_all(separator.as_bytes())?;
                         decomposition::print(out, &found)
-                    })?;
+                    });
                 }
                 document.decompositions.push(found);
+                // After each benchmark the file is whole, whatever ends this process. What keeps it from being written
+                // is said at the end, when it is written again.
+                if let Some(path) = arguments
+                    .output
+                    .as_ref()
+                    .filter(|path| is_replaceable(path))
+                {
+                    let _ = keep(path, &document);
+                }
             }
             Err(_) if interrupted() => break,
             Err(error) => {
@@ -65,13 +75,10 @@ pub fn decompose(arguments: &Decompose) -> Result<u8> {
             }
         }
     }
-    let mut bytes = serde_json::to_vec_pretty(&document)?;
-    bytes.push(b'\n');
-    if arguments.format == Format::Json {
-        kit_console::print(Allowed::Json, |out| out.write_all(&bytes))?;
-    }
-    if let Some(path) = &arguments.output {
-        output::replace(path, &bytes)?;
+    // An earlier file is not replaced by an empty one.
+    if let (Some(path), false) = (&arguments.output, document.decompositions.is_empty()) {
+        // With those that were left out after the last one.
+        keep(path, &document)?;
         say!(
             "hbench: {} decomposed in {:.0} s, in {}",
             kit_units::counted(document.decompositions.len() as u64, "benchmark"),
@@ -79,6 +86,11 @@ pub fn decompose(arguments: &Decompose) -> Result<u8> {
             path.display()
         );
     }
+    if arguments.format == Format::Json {
+        let bytes = bytes(&document)?;
+        printed = kit_console::print(Allowed::Json, |out| out.write_all(&bytes));
+    }
+    printed?;
     if interrupted() {
         return Ok(INTERRUPTED);
     }
@@ -87,6 +99,16 @@ pub fn decompose(arguments: &Decompose) -> Result<u8> {
         "none of the benchmarks could be decomposed"
     );
     Ok(0)
+}
+
+fn bytes(document: &Document) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(document)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn keep(path: &Path, document: &Document) -> Result<()> {
+    output::replace(path, &bytes(document)?)
 }
 
 /// Writes the page of a result, with decompositions if there are any.

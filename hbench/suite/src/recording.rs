@@ -3,7 +3,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +16,8 @@ use hbench_results::application::Run;
 
 /// Lines of what a failed recorder said.
 const SAID_MAX: usize = 3;
+/// How often signals are looked for, in milliseconds.
+const LOOK: libc::c_int = 100;
 
 /// Where the recorder is: as named, beside this program, or in PATH.
 ///
@@ -88,8 +91,38 @@ pub fn run(command: &[OsString], shows_errors: bool) -> Result<Run> {
     })
 }
 
+/// Waits until a child has ended. A signal to this process alone ends it, too. Without descriptors of processes it is
+/// waited for elsewhere.
+fn wait_for_end(pid: i32) {
+    // SAFETY: the call takes two integers and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
+    if fd < 0 {
+        return;
+    }
+    // SAFETY: the descriptor is new and has no other owner.
+    let process = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut is_told = false;
+    loop {
+        let mut look = libc::pollfd {
+            fd: process.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the kernel reads and writes one entry.
+        if unsafe { libc::poll(&mut look, 1, LOOK) } > 0 {
+            return;
+        }
+        if interrupted() && !is_told {
+            is_told = true;
+            // SAFETY: it is this process's child, and has not been waited for.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+    }
+}
+
 /// The exit status of a child, and what it and its own children used.
 fn wait(pid: i32) -> io::Result<(i32, libc::rusage)> {
+    wait_for_end(pid);
     loop {
         // SAFETY: all fields of rusage may be zero; the kernel writes no more than an int and an rusage.
         let (done, status, usage) = unsafe {
@@ -121,17 +154,29 @@ pub fn record(debox: &Path, command: &[OsString], to: &Path) -> Result<()> {
         to.as_os_str(),
         "--".as_ref(),
     ];
-    let output = Command::new(debox)
+    let mut child = Command::new(debox)
         .args(words)
         .args(command)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .output()
+        .spawn()
         .with_context(|| format!("cannot start {}", debox.display()))?;
+    let errors = child.stderr.take();
+    let said = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        if let Some(mut errors) = errors {
+            let _ = errors.read_to_end(&mut said);
+        }
+        said
+    });
+    wait_for_end(i32::try_from(child.id()).context("a process id is too large")?);
+    let status = child.wait();
+    let status = status.with_context(|| format!("cannot wait for {}", debox.display()))?;
     ensure!(!interrupted(), "interrupted: there is no vector");
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+    if !status.success() {
+        let said = said.join().unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
         let said: Vec<&str> = said.lines().take(SAID_MAX).collect();
         bail!(
             "`debox record` cannot record the command: {}",

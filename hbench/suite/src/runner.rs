@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use hbench_results::environment::Environment;
 use hbench_results::file::Recorded;
 use hbench_results::meta::{LeftOut, Meta, Sample, State, SCHEMA};
 use tempfile::TempDir;
@@ -25,10 +26,12 @@ use process::{Ended, Process};
 
 /// How long the machine's noise is observed.
 const NOISE: Duration = Duration::from_millis(300);
-/// Buffers that are to lie in memory are so many times as large as the last cache.
+/// Buffers that are to lie in memory are so many times as large as the last cache, and at least twice as large where
+/// memory is short.
 const BEYOND_CACHE: u64 = 4;
+const BEYOND_CACHE_LEAST: u64 = 2;
 const MEMORY_LEAST: u64 = 64 << 20;
-const MEMORY_MOST: u64 = 256 << 20;
+const MEMORY_MOST: u64 = 1 << 30;
 /// The part of the machine's memory that the buffers of all instances may have.
 const MEMORY_SHARE: u64 = 8;
 
@@ -53,7 +56,7 @@ pub struct Run {
     begun: Instant,
     scratch: TempDir,
     cpus: Vec<u32>,
-    memory_bytes: u64,
+    memory_bytes: Option<u64>,
     /// Benchmarks that could not be measured, and are not tried again.
     given_up: BTreeSet<String>,
     pub recorded: Recorded,
@@ -86,21 +89,20 @@ impl Run {
         let _ = hello::write(scratch.path());
         let mut noise = hbench_results::environment::Noise::default();
         let clock = Clock::calibrate(NOISE, |clock, during| noise = noise::observe(clock, during));
-        let allowed = capture::allowed_cpus();
-        let cpus = match plan.is_parallel {
+        let own = || capture::environment(capture::allowed_cpus().last().copied(), scratch.path());
+        // Where the samples run: a command may start them with a quota, a filter, or in another kernel.
+        let under = plan.under.as_deref();
+        let environment = under
+            .and_then(|under| described_under(under, clock, scratch.path()))
+            .unwrap_or_else(own);
+        let allowed = &environment.cpus_allowed;
+        let cpus: Vec<u32> = match plan.is_parallel {
             true => allowed.clone(),
             // The first CPU often has the most interrupts.
             false => allowed.last().copied().into_iter().collect(),
         };
-        let environment = capture::environment(cpus.first().copied(), scratch.path());
         let instances = cpus.len().max(1) as u64;
-        let memory = environment.memory_bytes.unwrap_or(1 << 30);
-        let memory = memory.min(environment.memory_limit_bytes.unwrap_or(memory));
-        let last_cache = environment.cache_bytes.iter().max().copied().unwrap_or(0);
-        let memory_bytes = (BEYOND_CACHE * last_cache)
-            .clamp(MEMORY_LEAST, MEMORY_MOST)
-            .min(memory / MEMORY_SHARE / instances)
-            .next_multiple_of(1 << 20);
+        let memory_bytes = beyond_caches(&environment, instances);
         let meta = Meta {
             schema: SCHEMA.to_string(),
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -163,6 +165,7 @@ impl Run {
                     bytes: measured.bytes,
                     runqueue_ns: measured.runqueue_ns,
                 }),
+                Outcome::Described(_) => told = Some(("it was not measured".to_string(), true)),
                 Outcome::Unavailable { reason } => told = Some((reason, false)),
                 Outcome::Wrong { reason } => told = Some((reason, true)),
             }
@@ -215,6 +218,7 @@ impl Run {
             may_drop_caches: self.plan.may_drop_caches,
             is_gated: self.cpus.len() > 1,
             fixed: None,
+            describes: false,
         }
     }
 
@@ -280,9 +284,74 @@ impl Run {
     }
 }
 
+/// What a process that this command starts says of where it runs. `None`: it says nothing; samples will show why.
+fn described_under(under: &str, clock: Clock, scratch: &Path) -> Option<Environment> {
+    let directory = scratch.join("described");
+    fs::create_dir_all(&directory).ok()?;
+    let job = Job {
+        benchmark: String::new(),
+        clock,
+        target_ns: 0.0,
+        directory,
+        cpu: None,
+        second_cpu: None,
+        memory_bytes: None,
+        may_drop_caches: false,
+        is_gated: false,
+        fixed: None,
+        describes: true,
+    };
+    let started = Process::start(&job, Some(under), &scratch.join("errors")).ok()?;
+    match started.finish() {
+        Ok(Outcome::Described(environment)) => Some(*environment),
+        _ => None,
+    }
+}
+
+/// The size of a buffer that does not fit into the caches. `None`: there is not enough memory for it.
+fn beyond_caches(environment: &Environment, instances: u64) -> Option<u64> {
+    let memory = environment.memory_bytes.unwrap_or(1 << 30);
+    let memory = memory.min(environment.memory_limit_bytes.unwrap_or(memory));
+    let last_cache = environment.cache_bytes.iter().max().copied().unwrap_or(0);
+    let bytes = (BEYOND_CACHE.saturating_mul(last_cache))
+        .clamp(MEMORY_LEAST, MEMORY_MOST)
+        .min(memory / MEMORY_SHARE / instances)
+        .next_multiple_of(1 << 20);
+    (bytes >= BEYOND_CACHE_LEAST.saturating_mul(last_cache)).then_some(bytes)
+}
+
 fn finished(started: Result<Process, Outcome>) -> Outcome {
     match started.map(Process::finish) {
         Ok(Ok(outcome)) | Err(outcome) => outcome,
         Ok(Err(Ended { reason })) => Outcome::Unavailable { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_in_memory_is_never_in_a_cache() {
+        let environment = |memory, limit, cache| Environment {
+            memory_bytes: Some(memory),
+            memory_limit_bytes: limit,
+            cache_bytes: vec![32 << 10, cache],
+            ..capture::environment(None, Path::new("/"))
+        };
+        let (mib, gib) = (1 << 20, 1 << 30);
+        let usual = environment(16 * gib, None, 32 * mib);
+        assert_eq!(beyond_caches(&usual, 1), Some(128 * mib));
+        assert_eq!(beyond_caches(&usual, 32), Some(64 * mib));
+        // In a container, and with the cache of a large server.
+        assert_eq!(
+            beyond_caches(&environment(16 * gib, Some(256 * mib), 32 * mib), 1),
+            None
+        );
+        assert_eq!(
+            beyond_caches(&environment(64 * gib, None, 260 * mib), 1),
+            Some(gib)
+        );
+        assert_eq!(beyond_caches(&environment(16 * gib, Some(1), 0), 1), None);
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::{Available, Failure};
-use crate::clock::Clock;
+use crate::clock::{Clock, Stamp};
 use crate::sys;
 
 /// The part of a sample's time that the search for the number of iterations takes, at least.
@@ -18,6 +18,8 @@ const ITERATIONS_MAX: u64 = 1 << 40;
 /// Events with a long preparation end a sample after this many times its planned time.
 const PATIENCE: f64 = 3.0;
 const EVENTS_MAX: u64 = 10_000_000;
+/// An event or a preparation that takes less is not asked how long it waited for the CPU: asking takes a microsecond.
+const LONG_NS: f64 = 50_000.0;
 
 /// What a sample's process is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,8 +33,8 @@ pub struct Job {
     /// The CPU of the process, and one for a second process that measures with it.
     pub cpu: Option<u32>,
     pub second_cpu: Option<u32>,
-    /// Bytes that do not fit into the caches.
-    pub memory_bytes: u64,
+    /// Bytes that do not fit into the caches; `None`: there is not enough memory for so many.
+    pub memory_bytes: Option<u64>,
     /// Whether the kernel's caches may be dropped.
     pub may_drop_caches: bool,
     /// Whether the process says when it is ready, and waits for a line before it measures.
@@ -40,6 +42,9 @@ pub struct Job {
     /// `None`: the sample finds out how often it performs the operation.
     #[serde(default)]
     pub fixed: Option<Fixed>,
+    /// Nothing is measured: the process only says where it runs.
+    #[serde(default)]
+    pub describes: bool,
 }
 
 /// So many iterations: recordings of two samples differ in those that are timed alone.
@@ -101,19 +106,58 @@ pub struct Watch {
     elapsed_ns: f64,
     events: u64,
     operations: u64,
+    /// When the last event ended.
+    idle_since: Stamp,
+    /// The thread's time in run queues when it was last read, and the part of it that fell into events. `None`: the
+    /// kernel does not say.
+    runqueue_ns: Option<u64>,
+    waited_ns: u64,
 }
 
 impl Watch {
+    fn new(clock: Clock) -> Watch {
+        Watch {
+            clock,
+            elapsed_ns: 0.0,
+            events: 0,
+            operations: 0,
+            idle_since: clock.now(),
+            runqueue_ns: sys::runqueue_ns(),
+            waited_ns: 0,
+        }
+    }
+
     /// Times `event`, which is `operations` operations.
     #[inline(always)]
     pub fn time<T>(&mut self, operations: u64, event: impl FnOnce() -> T) -> T {
-        let begin = self.clock.now();
+        let mut begin = self.clock.now();
+        if self.clock.between(self.idle_since, begin) > LONG_NS {
+            // What the preparation waited for is none of the event's.
+            self.waited();
+            begin = self.clock.now();
+        }
         let result = event();
         let end = self.clock.now();
-        self.elapsed_ns += self.clock.between(begin, end);
+        let elapsed_ns = self.clock.between(begin, end);
+        if elapsed_ns > LONG_NS {
+            self.waited_ns += self.waited().min(elapsed_ns as u64);
+        }
+        self.elapsed_ns += elapsed_ns;
         self.events += 1;
         self.operations += operations;
+        self.idle_since = self.clock.now();
         result
+    }
+
+    /// How long this thread has waited for the CPU since the last call.
+    #[cold]
+    fn waited(&mut self) -> u64 {
+        let before = self.runqueue_ns;
+        self.runqueue_ns = sys::runqueue_ns();
+        match (before, self.runqueue_ns) {
+            (Some(before), Some(after)) => after.saturating_sub(before),
+            _ => 0,
+        }
     }
 }
 
@@ -140,7 +184,11 @@ impl Sampler {
     /// A size such as `16K`; `memory` is a size that does not fit into the caches.
     pub fn size(&self, variant: &str) -> Result<usize, Failure> {
         let size = match variant {
-            "memory" => self.job.memory_bytes,
+            "memory" => self.job.memory_bytes.ok_or_else(|| {
+                let reason =
+                    "there is not enough memory for a buffer that does not fit into the caches";
+                Failure::Unavailable(reason.to_string())
+            })?,
             "0K" => 0,
             _ => kit_units::parse_size(variant).map_err(Failure::Wrong)?,
         };
@@ -160,6 +208,10 @@ impl Sampler {
     pub fn second_cpu(&self, variant: &str) -> Result<Option<u32>, Failure> {
         if !variant.contains("two-cpus") {
             return Ok(self.job.cpu);
+        }
+        if self.job.cpu.is_none() {
+            let reason = "processes cannot be bound to CPUs here";
+            return Err(Failure::Unavailable(reason.to_string()));
         }
         let reason =
             || Failure::Unavailable("there is no second CPU that is free for it".to_string());
@@ -202,13 +254,7 @@ impl Sampler {
         &mut self,
         mut event: impl FnMut(&mut Watch) -> Result<(), Failure>,
     ) -> Result<Measured, Failure> {
-        let watch = || Watch {
-            clock: self.job.clock,
-            elapsed_ns: 0.0,
-            events: 0,
-            operations: 0,
-        };
-        let mut warm_up = watch();
+        let mut warm_up = Watch::new(self.job.clock);
         let begin = self.job.clock.now();
         let elapsed = |begin| self.job.clock.between(begin, self.job.clock.now());
         loop {
@@ -221,9 +267,8 @@ impl Sampler {
                 break;
             }
         }
-        let mut watch = watch();
         self.pass_gate()?;
-        let waited = sys::runqueue_ns();
+        let mut watch = Watch::new(self.job.clock);
         let begin = self.job.clock.now();
         while watch.events < EVENTS_MAX {
             event(&mut watch)?;
@@ -243,7 +288,7 @@ impl Sampler {
             iterations: watch.operations,
             elapsed_ns: watch.elapsed_ns,
             overhead_ns: self.overhead_ns * watch.events as f64,
-            runqueue_ns: self.waited_since(waited),
+            runqueue_ns: self.unless_shared(watch.runqueue_ns.map(|_| watch.waited_ns)),
             loops: watch.events,
             ..Measured::default()
         })
@@ -304,7 +349,11 @@ impl Sampler {
 
     fn waited_since(&self, before: Option<u64>) -> Option<u64> {
         let waited = sys::runqueue_ns()?.saturating_sub(before?);
-        (!self.shares_cpu).then_some(waited)
+        self.unless_shared(Some(waited))
+    }
+
+    fn unless_shared(&self, waited_ns: Option<u64>) -> Option<u64> {
+        waited_ns.filter(|_| !self.shares_cpu)
     }
 
     /// With other instances, all measure at the same time.
@@ -330,6 +379,8 @@ pub const READY_LINE: &[u8] = b"ready\n";
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -342,10 +393,11 @@ pub(crate) mod tests {
             directory: std::env::temp_dir(),
             cpu: None,
             second_cpu: Some(0),
-            memory_bytes: 4 << 20,
+            memory_bytes: Some(4 << 20),
             may_drop_caches: false,
             is_gated: false,
             fixed: None,
+            describes: false,
         };
         let report = File::options().write(true).open("/dev/null");
         Sampler::new(job, report.expect("it is there"))
@@ -354,6 +406,21 @@ pub(crate) mod tests {
     fn spin(duration: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < duration {}
+    }
+
+    /// So much CPU time of this thread, however long it waits for it.
+    fn use_cpu(duration: Duration) {
+        let used = || {
+            let mut time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: the kernel writes the time.
+            unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        let begin = used();
+        while used() - begin < duration {}
     }
 
     #[test]
@@ -402,6 +469,40 @@ pub(crate) mod tests {
         assert!(prepared > measured.iterations / 4, "there is a warm-up");
         assert!(measured.operation_ns() >= 9_900.0, "{measured:?}");
         assert_eq!(measured.bytes(8).times(2).bytes, Some(8));
+    }
+
+    /// A thread on the same CPU takes half of it, and the preparation is nine tenths of the time.
+    #[test]
+    fn what_a_preparation_waits_for_is_none_of_the_events() {
+        let Some(cpu) = sys::affinity().last().copied() else {
+            return;
+        };
+        let ends = Arc::new(AtomicBool::new(false));
+        let competitor = std::thread::spawn({
+            let ends = Arc::clone(&ends);
+            move || {
+                let _ = sys::bind_to_cpu(cpu);
+                while !ends.load(Ordering::Relaxed) {}
+            }
+        });
+        let measured = std::thread::spawn(move || {
+            let _ = sys::bind_to_cpu(cpu);
+            let mut sampler = sampler();
+            sampler.job.target_ns = 4e6;
+            sampler.time_each(|watch| {
+                use_cpu(Duration::from_millis(9));
+                watch.time(1, || use_cpu(Duration::from_micros(500)));
+                Ok(())
+            })
+        });
+        let measured = measured.join().expect("no panic");
+        ends.store(true, Ordering::Relaxed);
+        competitor.join().expect("no panic");
+        let measured = measured.expect("it runs");
+        if let Some(waited) = measured.runqueue_ns {
+            let own = (measured.elapsed_ns - waited as f64) / measured.loops as f64;
+            assert!((450e3..5e6).contains(&own), "{measured:?}");
+        }
     }
 
     #[test]

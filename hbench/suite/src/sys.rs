@@ -39,6 +39,33 @@ pub fn sendfile(to: BorrowedFd<'_>, from: &std::fs::File, bytes: usize) -> std::
     usize::try_from(sent).map_err(|_| std::io::Error::last_os_error())
 }
 
+/// `linux/magic.h`.
+pub const TMPFS: u32 = 0x0102_1994;
+
+/// Whether a page of this process's own file is in the page cache. Unknown counts as no. `preadv2(RWF_NOWAIT)` would begin
+/// to read the page.
+pub fn is_resident(file: &std::fs::File, offset: u64) -> bool {
+    const PAGE: usize = 4096;
+    let mut found = 0u8;
+    // SAFETY: a new mapping, which nothing accesses; the kernel writes one byte for its one page.
+    unsafe {
+        let place = libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            offset as libc::off_t,
+        );
+        if place == libc::MAP_FAILED {
+            return false;
+        }
+        let asked = libc::mincore(place, PAGE, &mut found);
+        libc::munmap(place, PAGE);
+        asked == 0 && found & 1 != 0
+    }
+}
+
 /// The number by which the kernel names the file system that a path lies on (`statfs`).
 pub fn file_system_magic(path: &std::path::Path) -> Option<u32> {
     use std::os::unix::ffi::OsStrExt;

@@ -41,11 +41,7 @@ pub fn vector(arguments: &Vector) -> Result<()> {
             return keep_application(arguments, of_command(arguments, on)?);
         }
         [path] => path,
-        several => {
-            let recorded = several.iter().map(|path| file::read(path));
-            let joined = join::join(recorded.collect::<Result<Vec<_>>>()?)?;
-            return keep_machine(arguments, &Machine::of(&joined));
-        }
+        several => return of_several(arguments, several, on),
     };
     match vectors::read(path)? {
         Found::Parquet => {}
@@ -67,6 +63,23 @@ pub fn vector(arguments: &Vector) -> Result<()> {
             keep_application(arguments, made)
         }
     }
+}
+
+/// Results on one machine, or the files of one recording that was begun anew from time to time.
+fn of_several(arguments: &Vector, files: &[PathBuf], on: Option<Machine>) -> Result<()> {
+    let first = files.first().context("there is no file")?;
+    if let Err(no_result) = file::read(first) {
+        let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+        let made = characterize::application(&paths, VERSION);
+        let mut made = made.with_context(|| {
+            format!("{no_result:#}; and they are no recording of debox, either")
+        })?;
+        made.machine = on;
+        return keep_application(arguments, made);
+    }
+    let recorded = files.iter().map(|path| file::read(path));
+    let joined = join::join(recorded.collect::<Result<Vec<_>>>()?)?;
+    keep_machine(arguments, &Machine::of(&joined))
 }
 
 fn of_command(arguments: &Vector, on: Option<Machine>) -> Result<Application> {
@@ -164,10 +177,15 @@ pub fn predict(arguments: &Predict) -> Result<()> {
     })
 }
 
-/// Whether two machines and an application are named, and no benchmarks.
+/// Whether two machines and an application are named, and no benchmarks. A benchmark's name is none of a file; what is
+/// not there is an error when it is read.
 pub fn are_vectors(arguments: &Explain) -> bool {
-    let is_file = |name: &String| Path::new(name).is_file();
-    arguments.names.len() == 2 && arguments.names.iter().all(is_file)
+    let is_files = |name: &String| {
+        let path = Path::new(name);
+        let kind = path.extension().and_then(|kind| kind.to_str());
+        path.is_file() || kind.is_some_and(|kind| ["vec", "parquet"].contains(&kind))
+    };
+    arguments.names.len() == 2 && arguments.names.iter().any(is_files)
 }
 
 pub fn explain(arguments: &Explain) -> Result<()> {

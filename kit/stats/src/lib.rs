@@ -10,5 +10,5 @@ mod simultaneous;
 pub use bootstrap::{blocks, draw_blocks, middle, trimmed_draws, CONFIDENCE, DRAWS};
 pub use jackknife::{jackknife, LEFT_OUT};
 pub use order::{median, rank, trimmed_mean};
-pub use shape::{drift, two_modes, Drift, Modes};
+pub use shape::{drift, two_modes, Drift, Modes, VALUES_MIN};
 pub use simultaneous::{deviation, simultaneous, standardized};

@@ -5,8 +5,8 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::order::median;
 
-/// With fewer values, chance makes groups and trends.
-const VALUES_MIN: usize = 8;
+/// With fewer values, chance makes groups and trends: none are found.
+pub const VALUES_MIN: usize = 8;
 /// Groups and trends smaller than this part of the mean are of no interest.
 const RELATIVE_MIN: f64 = 0.02;
 /// Two groups have to explain this part of the variance. The best cut of normal values explains 64 % in the

@@ -13,11 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     operation: "reading from /dev/zero",
     variants: &["1", "4K", "64K"],
     depends_on: &["call.null", "memory.clear"],
-    answers_to: &[
-        "lmbench lat_syscall read",
-        "libMicro read_z1",
-        "LEBench read (small, big)",
-    ],
+    answers_to: &["lmbench lat_syscall read", "libMicro read_z1"],
     verified_by: "all bytes are read",
     measure,
 };

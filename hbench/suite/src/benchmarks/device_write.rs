@@ -17,7 +17,6 @@ pub const BENCHMARK: Benchmark = Benchmark {
         "hbench-OS lat_syscall (null write)",
         "lmbench lat_syscall write",
         "libMicro write_n1",
-        "LEBench write (small)",
     ],
     verified_by: "all bytes are taken",
     measure,

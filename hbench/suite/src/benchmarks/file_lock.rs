@@ -12,7 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     operation: "fcntl to lock a byte, and to unlock it",
     variants: &[],
     depends_on: &["call.null"],
-    answers_to: &["lmbench lat_fcntl", "libMicro fcntl_tmp, lockf"],
+    answers_to: &["libMicro fcntl_tmp, lockf"],
     verified_by: "the calls do not fail",
     measure,
 };

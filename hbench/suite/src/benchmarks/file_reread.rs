@@ -15,7 +15,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     answers_to: &[
         "hbench-OS bw_file_rd",
         "lmbench bw_file_rd io_only (with access)",
-        "LEBench read (big)",
+        "LEBench read (small, big)",
     ],
     verified_by: "the sum of all words is right",
     measure,

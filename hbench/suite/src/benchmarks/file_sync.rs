@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 use crate::scratch;
+use crate::sys;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "file.sync",
@@ -21,6 +22,12 @@ pub const BENCHMARK: Benchmark = Benchmark {
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let file = scratch::file(sampler.directory(), 1 << 20, 1)?;
     file.sync_all().available("fsync")?;
+    let magic = sys::file_system_magic(sampler.directory());
+    if magic == Some(sys::TMPFS) {
+        let reason =
+            "files on tmpfs are nowhere stored: name a directory on a disk with --directory";
+        return Err(Failure::Unavailable(reason.to_string()));
+    }
     let page = [5u8; 4096];
     let mut at = 0;
     sampler.time(|n| {

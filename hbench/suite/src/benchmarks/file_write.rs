@@ -13,7 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     operation: "one write over cached pages",
     variants: &["4K", "64K"],
     depends_on: &["call.null", "memory.copy-library"],
-    answers_to: &["LEBench write (big)"],
+    answers_to: &["LEBench write (small, big)"],
     verified_by: "all bytes are taken, and read back",
     measure,
 };

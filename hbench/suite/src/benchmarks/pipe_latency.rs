@@ -16,6 +16,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         "lmbench lat_pipe",
         "UnixBench Pipe-based Context Switching",
         "perf bench sched pipe",
+        "LEBench context switch",
     ],
     verified_by: "each answer is the number of its question",
     measure,

@@ -14,7 +14,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     answers_to: &[
         "hbench-OS lat_proc null",
         "lmbench lat_proc fork",
-        "LEBench fork, big fork",
+        "LEBench fork",
         "UnixBench Process Creation",
         "libMicro fork_10",
     ],
