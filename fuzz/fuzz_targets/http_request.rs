@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         modified: 784_111_777,
     };
     let _ = evaluate(&request.conditions, request.method, &current);
-    let _ = range_holds(&request.conditions, &current);
+    let _ = range_holds(&request.conditions, &current, current.modified + 3_600);
     if let Some(range) = &request.conditions.range {
         if let Asked::Parts(parts) = ranges::parse(range, SIZE) {
             assert!(parts
