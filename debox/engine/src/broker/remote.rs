@@ -213,8 +213,12 @@ impl RemoteSession {
                     titles.add_running(pid, monotonic_ns());
                     enrolled.push(pid);
                 }
-                // All of it is monitored already, or it has ended.
-                Ok(_) => {}
+                // All of it is monitored already, it has ended, or the probe refused it.
+                Ok(_) => {
+                    if self.threads_alive(pid)? == 0 && kernel::require_process(pid).is_ok() {
+                        self.left_out.add(not_enrolled(pid));
+                    }
+                }
                 Err(error) => {
                     if kernel::require_process(pid).is_ok() {
                         self.left_out.add(format!("{error:#}"));

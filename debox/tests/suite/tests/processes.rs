@@ -3,7 +3,10 @@
 //! what tells them apart.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -305,6 +308,41 @@ fn users_attach_to_their_own_processes_through_the_broker() {
     let refused = attach(&others).finish_under(&words);
     assert_eq!(refused.status.code(), Some(125), "{refused}");
     refused.says(&["runs as another user or group"]);
+}
+
+/// A user's process that runs a program which the user may not read: the kernel lets nobody else look into it.
+fn undumpable_of(place: &Place, user: u32) -> Tree {
+    let hidden = place.copy(Path::new("/bin/sleep"));
+    std::fs::set_permissions(&hidden, Permissions::from_mode(0o711)).expect("it is ours");
+    let words = place.words_of(user);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let program = [hidden.to_str().expect("a plain name"), "1000"];
+    let tree = Tree::start(&[&words[..], &program].concat());
+    let comm = format!("/proc/{}/comm", tree.pid());
+    let runs = || std::fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n");
+    assert!(wait_for(Duration::from_secs(20), runs), "it never started");
+    tree
+}
+
+#[test]
+fn members_that_cannot_be_monitored_are_named_and_are_a_doubt() {
+    let place = Place::with_broker(&[]);
+    let (_own, hidden) = (sleepers_of(&place, USER), undumpable_of(&place, USER));
+    let binary = place.path().join("debox");
+    let user = USER.to_string();
+    let why = format!(
+        "Not monitored: process {} cannot be inspected",
+        hidden.pid()
+    );
+    let attach = || Debox::bare(["attach", "--user", &user, "--for", "500ms"]).binary(&binary);
+    let report = place.report_of(USER, attach).report;
+    let notes = report["unseen"].to_string();
+    assert!(notes.contains(&why), "{notes}");
+
+    let guard = Debox::bare(["guard", "--user", &user, "--for", "500ms"]).binary(&binary);
+    let guarded = guard.finish_under(&place.words_of(USER));
+    assert_eq!(guarded.status.code(), Some(3), "{guarded}");
+    assert!(guarded.to_string().contains(&why), "{guarded}");
 }
 
 #[test]
