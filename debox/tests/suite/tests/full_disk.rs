@@ -299,7 +299,7 @@ fn a_recording_without_room_counts_what_is_lost() {
     if history.files[0].meta.complete {
         assert!(lost.unwritten > 0, "{lost:?}");
         let text = String::from_utf8_lossy(&report.stdout).into_owned();
-        assert!(text.contains("could not be written"), "{text}");
+        assert!(text.contains("not written, as the disk was full"), "{text}");
     }
 }
 
