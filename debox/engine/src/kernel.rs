@@ -239,18 +239,6 @@ pub(crate) fn has_ended(stat: &procfs::process::Stat) -> bool {
     stat.state == 'X' || stat.state == 'Z' && stat.num_threads <= 1
 }
 
-/// A descriptor of a process, which stays with it when its id is reused.
-pub(crate) fn open_process(pid: u32) -> std::io::Result<std::os::fd::OwnedFd> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the call takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

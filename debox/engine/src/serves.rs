@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use kit_proc::pidfd;
+
 use crate::loops::Serves;
 use crate::waited::{watched, Waited};
 
@@ -25,7 +27,7 @@ fn of_descriptors(pid: u32, descriptors: &[i32]) -> Option<Serves> {
     let mut connections = 0;
     for fd in sockets {
         if process.is_none() {
-            process = Some(open_process(pid)?);
+            process = Some(pidfd::open(pid).ok()?);
         }
         match process.as_ref().and_then(|process| kind_of(process, *fd)) {
             Some(Kind::Listener) => return Some(Serves::Several),
@@ -42,13 +44,6 @@ fn of_descriptors(pid: u32, descriptors: &[i32]) -> Option<Serves> {
 fn is_socket(pid: u32, fd: i32) -> bool {
     let link = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
     link.is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
-}
-
-fn open_process(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: takes two numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    // SAFETY: the descriptor is new.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 enum Kind {

@@ -442,7 +442,8 @@ mod tests {
         assert!(users("Name:\tx\n").is_empty());
         // SAFETY: has no arguments and cannot fail.
         let real = unsafe { libc::getuid() };
-        let peer = |uid| Peer::own(uid);
+        let own_group = nix::unistd::getegid().as_raw();
+        let peer = |uid| Peer::with(std::process::id(), uid, own_group);
         assert!(is_owners(&peer(real)));
         assert!(!is_owners(&peer(real + 4321)));
     }

@@ -190,7 +190,6 @@ fn take(outcome: Outcome) -> Result<Measured> {
     ensure!(!interrupted(), "interrupted");
     match outcome {
         Outcome::Measured { measured, .. } => Ok(measured),
-        Outcome::Described(_) => bail!("it was not measured"),
         Outcome::Unavailable { reason } => bail!("{reason}"),
         Outcome::Wrong { reason } => bail!("wrong result: {reason}"),
     }

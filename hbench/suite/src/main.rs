@@ -50,6 +50,9 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Subcommand::Decompose(arguments) => decomposing::decompose(&arguments),
+        Subcommand::Describe(arguments) => {
+            hbench::sample::describe(&arguments.directory).map(|()| 0)
+        }
         Subcommand::Sample(arguments) => hbench::sample::sample(&arguments.job).map(|()| 0),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)
             .map(|()| 0)

@@ -75,6 +75,9 @@ pub enum Subcommand {
     /// Take one sample: what `run` starts
     #[command(hide = true)]
     Sample(Sample),
+    /// Say where samples run: what `run --under` starts first
+    #[command(hide = true)]
+    Describe(Describe),
     /// Call getppid so many times: what `vector` records to learn what recording adds to a call
     #[command(hide = true)]
     Calls(Calls),
@@ -268,6 +271,12 @@ pub struct Calibrate {
 #[derive(Args)]
 pub struct Calls {
     pub count: u32,
+}
+
+#[derive(Args)]
+pub struct Describe {
+    /// The directory for temporary files
+    pub directory: PathBuf,
 }
 
 #[derive(Args)]

@@ -4,20 +4,21 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use hbench::signals::interrupted;
 use hbench_results::application::Run;
+use kit_proc::pidfd;
 
 /// Lines of what a failed recorder said.
 const SAID_MAX: usize = 3;
-/// How often signals are looked for, in milliseconds.
-const LOOK: libc::c_int = 100;
+/// How often signals are looked for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Where the recorder is: as named, beside this program, or in PATH.
 ///
@@ -68,6 +69,7 @@ pub fn run(command: &[OsString], shows_errors: bool) -> Result<Run> {
         .spawn()
         .with_context(|| format!("cannot start {}", name()))?;
     let pid = i32::try_from(child.id()).context("a process id is too large")?;
+    wait_for_end(child.id());
     let (status, usage) = wait(pid).with_context(|| format!("cannot wait for {}", name()))?;
     let elapsed = start.elapsed();
     ensure!(!interrupted(), "interrupted: there is no vector");
@@ -91,38 +93,23 @@ pub fn run(command: &[OsString], shows_errors: bool) -> Result<Run> {
     })
 }
 
-/// Waits until a child has ended. A signal to this process alone ends it, too. Without descriptors of processes it is
-/// waited for elsewhere.
-fn wait_for_end(pid: i32) {
-    // SAFETY: the call takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
-    if fd < 0 {
+/// Waits until a child has ended. A signal that only this process got is passed on. Does nothing where the kernel has no
+/// descriptors of processes.
+fn wait_for_end(pid: u32) {
+    let Ok(process) = pidfd::open(pid) else {
         return;
-    }
-    // SAFETY: the descriptor is new and has no other owner.
-    let process = unsafe { OwnedFd::from_raw_fd(fd) };
+    };
     let mut is_told = false;
-    loop {
-        let mut look = libc::pollfd {
-            fd: process.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: the kernel reads and writes one entry.
-        if unsafe { libc::poll(&mut look, 1, LOOK) } > 0 {
-            return;
-        }
+    while !pidfd::ends_within(process.as_fd(), LOOK) {
         if interrupted() && !is_told {
             is_told = true;
-            // SAFETY: it is this process's child, and has not been waited for.
-            unsafe { libc::kill(pid, libc::SIGTERM) };
+            pidfd::ask_to_end(process.as_fd());
         }
     }
 }
 
 /// The exit status of a child, and what it and its own children used.
 fn wait(pid: i32) -> io::Result<(i32, libc::rusage)> {
-    wait_for_end(pid);
     loop {
         // SAFETY: all fields of rusage may be zero; the kernel writes no more than an int and an rusage.
         let (done, status, usage) = unsafe {
@@ -170,7 +157,7 @@ pub fn record(debox: &Path, command: &[OsString], to: &Path) -> Result<()> {
         }
         said
     });
-    wait_for_end(i32::try_from(child.id()).context("a process id is too large")?);
+    wait_for_end(child.id());
     let status = child.wait();
     let status = status.with_context(|| format!("cannot wait for {}", debox.display()))?;
     ensure!(!interrupted(), "interrupted: there is no vector");

@@ -93,7 +93,7 @@ impl Run {
         // Where the samples run: a command may start them with a quota, a filter, or in another kernel.
         let under = plan.under.as_deref();
         let environment = under
-            .and_then(|under| described_under(under, clock, scratch.path()))
+            .and_then(|under| described_under(under, scratch.path()))
             .unwrap_or_else(own);
         let allowed = &environment.cpus_allowed;
         let cpus: Vec<u32> = match plan.is_parallel {
@@ -165,7 +165,6 @@ impl Run {
                     bytes: measured.bytes,
                     runqueue_ns: measured.runqueue_ns,
                 }),
-                Outcome::Described(_) => told = Some(("it was not measured".to_string(), true)),
                 Outcome::Unavailable { reason } => told = Some((reason, false)),
                 Outcome::Wrong { reason } => told = Some((reason, true)),
             }
@@ -218,7 +217,6 @@ impl Run {
             may_drop_caches: self.plan.may_drop_caches,
             is_gated: self.cpus.len() > 1,
             fixed: None,
-            describes: false,
         }
     }
 
@@ -280,32 +278,14 @@ impl Run {
         fs::create_dir_all(&job.directory)
             .map_err(|error| unavailable("create a temporary directory", &error))?;
         let errors = self.scratch.path().join("errors");
-        Process::start(job, under, &errors).map_err(|error| unavailable("start a process", &error))
+        Process::sample(job, under, &errors).map_err(|error| unavailable("start a process", &error))
     }
 }
 
 /// What a process that this command starts says of where it runs. `None`: it says nothing; samples will show why.
-fn described_under(under: &str, clock: Clock, scratch: &Path) -> Option<Environment> {
-    let directory = scratch.join("described");
-    fs::create_dir_all(&directory).ok()?;
-    let job = Job {
-        benchmark: String::new(),
-        clock,
-        target_ns: 0.0,
-        directory,
-        cpu: None,
-        second_cpu: None,
-        memory_bytes: None,
-        may_drop_caches: false,
-        is_gated: false,
-        fixed: None,
-        describes: true,
-    };
-    let started = Process::start(&job, Some(under), &scratch.join("errors")).ok()?;
-    match started.finish() {
-        Ok(Outcome::Described(environment)) => Some(*environment),
-        _ => None,
-    }
+fn described_under(under: &str, scratch: &Path) -> Option<Environment> {
+    let started = Process::describe(scratch, under, &scratch.join("errors"));
+    started.ok()?.finish().ok()
 }
 
 /// The size of a buffer that does not fit into the caches. `None`: there is not enough memory for it.
@@ -321,7 +301,7 @@ fn beyond_caches(environment: &Environment, instances: u64) -> Option<u64> {
 }
 
 fn finished(started: Result<Process, Outcome>) -> Outcome {
-    match started.map(Process::finish) {
+    match started.map(Process::finish::<Outcome>) {
         Ok(Ok(outcome)) | Err(outcome) => outcome,
         Ok(Err(Ended { reason })) => Outcome::Unavailable { reason },
     }

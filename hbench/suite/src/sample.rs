@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
-use hbench_results::environment::Environment;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::Failure;
@@ -24,8 +24,6 @@ pub enum Outcome {
         /// The CPU that the process was bound to.
         cpu: Option<u32>,
     },
-    /// For a job that only describes.
-    Described(Box<Environment>),
     Unavailable {
         reason: String,
     },
@@ -37,12 +35,6 @@ pub enum Outcome {
 /// Takes the sample that `job` describes in JSON.
 pub fn sample(job: &str) -> Result<()> {
     let mut job: Job = serde_json::from_str(job).context("it is no description of a sample")?;
-    if job.describes {
-        let report =
-            take_standard_output().context("cannot keep standard output for the result")?;
-        let found = capture::environment(capture::allowed_cpus().last().copied(), &job.directory);
-        return say(report, &Outcome::Described(Box::new(found)));
-    }
     let case = cases()
         .into_iter()
         .find(|case| case.name() == job.benchmark);
@@ -58,12 +50,17 @@ pub fn sample(job: &str) -> Result<()> {
         Err(Failure::Unavailable(reason)) => Outcome::Unavailable { reason },
         Err(Failure::Wrong(reason)) => Outcome::Wrong { reason },
     };
-    say(sampler.report(), &outcome)
+    let line = serde_json::to_string(&outcome)?;
+    writeln!(sampler.report(), "{line}").context("cannot report the result")
 }
 
-fn say(mut to: impl Write, outcome: &Outcome) -> Result<()> {
-    let line = serde_json::to_string(outcome)?;
-    writeln!(to, "{line}").context("cannot report the result")
+/// Says, as one line of JSON, where this process runs. `directory`: for temporary files.
+pub fn describe(directory: &Path) -> Result<()> {
+    let mut report =
+        take_standard_output().context("cannot keep standard output for the result")?;
+    let found = capture::environment(capture::allowed_cpus().last().copied(), directory);
+    let line = serde_json::to_string(&found)?;
+    writeln!(report, "{line}").context("cannot report the result")
 }
 
 /// Standard output is the runner's. Programs that a benchmark executes get one that discards.

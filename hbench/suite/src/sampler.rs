@@ -42,9 +42,6 @@ pub struct Job {
     /// `None`: the sample finds out how often it performs the operation.
     #[serde(default)]
     pub fixed: Option<Fixed>,
-    /// Nothing is measured: the process only says where it runs.
-    #[serde(default)]
-    pub describes: bool,
 }
 
 /// So many iterations: recordings of two samples differ in those that are timed alone.
@@ -108,9 +105,9 @@ pub struct Watch {
     operations: u64,
     /// When the last event ended.
     idle_since: Stamp,
-    /// The thread's time in run queues when it was last read, and the part of it that fell into events. `None`: the
-    /// kernel does not say.
+    /// For how long the thread had waited for a CPU when that was last read. `None`: the kernel does not count it.
     runqueue_ns: Option<u64>,
+    /// For how long it waited while an event was timed.
     waited_ns: u64,
 }
 
@@ -397,7 +394,6 @@ pub(crate) mod tests {
             may_drop_caches: false,
             is_gated: false,
             fixed: None,
-            describes: false,
         };
         let report = File::options().write(true).open("/dev/null");
         Sampler::new(job, report.expect("it is there"))

@@ -65,7 +65,7 @@ pub fn vector(arguments: &Vector) -> Result<()> {
     }
 }
 
-/// Results on one machine, or the files of one recording that was begun anew from time to time.
+/// Results on one machine, or the files of one recording, which `debox record` split by time or size.
 fn of_several(arguments: &Vector, files: &[PathBuf], on: Option<Machine>) -> Result<()> {
     let first = files.first().context("there is no file")?;
     if let Err(no_result) = file::read(first) {

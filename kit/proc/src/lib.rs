@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes, by their numbers. The crate `procfs` parses; here is what the systems ask of it.
 
+pub mod pidfd;
+
 use std::fs;
 
 pub use procfs::process::Stat;

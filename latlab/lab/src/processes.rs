@@ -5,9 +5,10 @@
 //! before the process is checked, so they cannot reach another process that got the same number.
 
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use kit_proc::pidfd;
 use serde::{Deserialize, Serialize};
 
 /// The environment variable that holds the mark.
@@ -75,37 +76,18 @@ struct Held {
 impl Held {
     /// Opens the process if `is_meant` holds, which is checked after opening.
     fn open(pid: u32, is_meant: impl FnOnce() -> bool) -> Option<Held> {
-        // SAFETY: no memory is passed.
-        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
-        let descriptor = i32::try_from(opened).ok().filter(|number| *number >= 0)?;
-        // SAFETY: the descriptor is new and has no other owner.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let descriptor = pidfd::open(pid).ok()?;
         is_meant().then_some(Held { pid, descriptor })
     }
 
     fn kill(&self) {
-        // SAFETY: no information is passed with the signal.
-        unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.descriptor.as_raw_fd(),
-                libc::SIGKILL,
-                std::ptr::null::<libc::siginfo_t>(),
-                0,
-            )
-        };
+        pidfd::kill(self.descriptor.as_fd());
     }
 
     /// Whether the process ends before `until`.
     fn ends(&self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
-        let mut asked = libc::pollfd {
-            fd: self.descriptor.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: the structure is filled in.
-        unsafe { libc::poll(&mut asked, 1, left.as_millis() as libc::c_int) == 1 }
+        pidfd::ends_within(self.descriptor.as_fd(), left)
     }
 }
 

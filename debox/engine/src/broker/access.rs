@@ -11,20 +11,15 @@ use std::os::unix::fs::MetadataExt;
 use anyhow::{ensure, Context, Result};
 use procfs::process::{Process, Status};
 
+use super::peer::Peer;
+
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// A user namespace is at most so many levels below the first (`create_user_ns`).
 const LEVELS: usize = 34;
 
-/// User and group of a process when it connected, and its id.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Client {
-    pub pid: u32,
-    pub uid: u32,
-    pub gid: u32,
-}
-
-/// Fails, with a reason, if the client may not look into this process.
-pub(super) fn require(client: Client, pid: u32) -> Result<()> {
+/// Fails, with a reason, if the client may not look into this process: another user or group, or capabilities that the
+/// client lacks.
+pub(super) fn require(client: &Peer, pid: u32) -> Result<()> {
     let other = status(pid).with_context(|| format!("there is no process {pid}"))?;
     let own = status(client.pid).context("the process that asks has ended")?;
     let of_user = [other.ruid, other.euid, other.suid, other.fuid];
@@ -46,8 +41,9 @@ pub(super) fn require(client: Client, pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Capabilities count only in the process's user namespace and below. Whoever made a namespace has all of them in it.
-fn has_capabilities_of(client: Client, pid: u32, other: &Status) -> Result<bool> {
+/// Capabilities count only in their process's user namespace and in the namespaces below it. The user who made a namespace
+/// has all capabilities in it.
+fn has_capabilities_of(client: &Peer, pid: u32, other: &Status) -> Result<bool> {
     let rights = Rights::of(client);
     let own = Namespace::of(client.pid).context("the process that asks has ended")?;
     let mut theirs = Namespace::of(pid).with_context(|| format!("there is no process {pid}"))?;
@@ -77,10 +73,10 @@ struct Rights {
 }
 
 impl Rights {
-    /// The process may have executed another program since it connected, as `su`, which has capabilities that its user
-    /// has not, while a child of it talks to the broker. Such a program runs with another user id, or is undumpable, so
-    /// that `/proc` shows it as root's: then it counts as without capabilities.
-    fn of(client: Client) -> Rights {
+    /// Since it connected, the process may have executed a program that has more capabilities than its user, such as
+    /// `su`, while a child of it talks to the broker. Such a program runs with another user id, or it is undumpable and
+    /// `/proc` shows it as root's. Then no capabilities count.
+    fn of(client: &Peer) -> Rights {
         let is_users_own = || {
             let shown = fs::metadata(format!("/proc/{}", client.pid));
             shown.is_ok_and(|shown| shown.uid() == client.uid)
@@ -135,9 +131,8 @@ impl Namespace {
 
     /// `None`: it is the first one, or not below that of the broker.
     fn parent(&self) -> Option<Namespace> {
-        const NS_GET_PARENT: libc::Ioctl = 0xb702;
         // SAFETY: this request takes no argument, and returns a new descriptor.
-        let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_PARENT) };
+        let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::NS_GET_PARENT) };
         if fd < 0 {
             return None;
         }
@@ -148,10 +143,9 @@ impl Namespace {
 
     /// The effective user of the process that made it.
     fn owner(&self) -> Option<u32> {
-        const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
         let mut uid: libc::uid_t = 0;
         // SAFETY: the kernel writes the id.
-        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_OWNER_UID, &mut uid) };
+        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::NS_GET_OWNER_UID, &mut uid) };
         (done == 0).then_some(uid)
     }
 }
@@ -196,12 +190,8 @@ mod tests {
             self.0.id()
         }
 
-        fn client(&self) -> Client {
-            Client {
-                pid: self.pid(),
-                uid: USER,
-                gid: USER,
-            }
+        fn client(&self) -> Peer {
+            Peer::with(self.pid(), USER, USER)
         }
     }
 
@@ -226,10 +216,10 @@ mod tests {
         assert_ne!(status(with_capability.pid()).unwrap().capprm, 0);
         assert_ne!(status(in_namespace.pid()).unwrap().capprm, 0);
 
-        require(plain.client(), other.pid()).expect("the same rights");
-        require(with_capability.client(), plain.pid()).expect("more rights");
+        require(&plain.client(), other.pid()).expect("the same rights");
+        require(&with_capability.client(), plain.pid()).expect("more rights");
         let refused = |client: &Sleeper, of: &Sleeper| {
-            let error = require(client.client(), of.pid()).expect_err("too few rights");
+            let error = require(&client.client(), of.pid()).expect_err("too few rights");
             assert!(error.to_string().contains("capabilities"), "{error:#}");
         };
         refused(&plain, &with_capability);
@@ -237,31 +227,22 @@ mod tests {
         refused(&in_namespace, &with_capability);
         refused(&in_namespace, &plain);
         // Made by this user.
-        require(plain.client(), in_namespace.pid()).expect("its own namespace");
-        let others = Client {
-            uid: USER + 1,
-            ..plain.client()
-        };
-        let error = require(others, plain.pid()).expect_err("another user");
+        require(&plain.client(), in_namespace.pid()).expect("its own namespace");
+        let others = Peer::with(plain.pid(), USER + 1, USER);
+        let error = require(&others, plain.pid()).expect_err("another user");
         assert!(error.to_string().contains("another user"), "{error:#}");
     }
 
-    /// As `su` while it asks for a password, for which only the kernel's view of the connection is older.
+    /// The connection is a user's, and the process that made it is root's by now: `su` is, while it asks for a password.
     #[test]
     fn capabilities_of_a_program_with_other_ids_do_not_count() {
         // SAFETY: geteuid only returns a number.
         if unsafe { libc::geteuid() } != 0 {
             return debox_skipped::skipped("processes of another user: it takes root");
         }
-        let roots = std::process::id();
-        let client = Client {
-            pid: roots,
-            uid: USER,
-            gid: USER,
-        };
-        let rights = Rights::of(client);
+        let own = std::process::id();
+        let rights = Rights::of(&Peer::with(own, USER, USER));
         assert_eq!((rights.permitted, rights.effective), (0, 0));
-        let own = Client { uid: 0, ..client };
-        assert_ne!(Rights::of(own).permitted, 0);
+        assert_ne!(Rights::of(&Peer::with(own, 0, 0)).permitted, 0);
     }
 }

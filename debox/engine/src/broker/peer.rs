@@ -7,13 +7,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
-use anyhow::Result;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use kit_proc::pidfd;
 use nix::sys::socket::{self, sockopt};
-
-use super::access::{self, Client};
-use crate::kernel;
 
 /// A process that connected, held by a descriptor.
 pub struct Peer {
@@ -21,7 +18,7 @@ pub struct Peer {
     /// Its effective user when it connected.
     pub uid: u32,
     /// Its effective group at that time.
-    gid: u32,
+    pub gid: u32,
     process: OwnedFd,
 }
 
@@ -36,7 +33,7 @@ impl Peer {
         // now.
         let process = match peer_process(connection) {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
-                kernel::open_process(pid as u32)
+                pidfd::open(pid as u32)
             }
             known => known,
         }?;
@@ -48,15 +45,14 @@ impl Peer {
         })
     }
 
-    /// This process, as if that user had connected.
+    /// A process, as if it had connected with this user and group.
     #[cfg(test)]
-    pub fn own(uid: u32) -> Peer {
-        let pid = std::process::id();
+    pub fn with(pid: u32, uid: u32, gid: u32) -> Peer {
         Peer {
             pid,
             uid,
-            gid: nix::unistd::getegid().as_raw(),
-            process: kernel::open_process(pid).expect("it lives"),
+            gid,
+            process: pidfd::open(pid).expect("it lives"),
         }
     }
 
@@ -65,21 +61,8 @@ impl Peer {
         sender == Some((self.pid as i32, self.uid)) && self.is_alive()
     }
 
-    /// Fails, with a reason, if this process may not inspect another one by the kernel's rule for debuggers: the
-    /// same user and group, and no capability that this one lacks. The probes check that the other process is
-    /// dumpable, and check it again whenever that may have changed.
-    pub fn require_access(&self, pid: u32) -> Result<()> {
-        let client = Client {
-            pid: self.pid,
-            uid: self.uid,
-            gid: self.gid,
-        };
-        access::require(client, pid)
-    }
-
     pub fn is_alive(&self) -> bool {
-        let mut polled = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
-        matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+        !pidfd::ends_within(self.process.as_fd(), Duration::ZERO)
     }
 
     pub fn descriptor(&self) -> BorrowedFd<'_> {
@@ -121,12 +104,7 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let peer = Peer {
-            pid: child.id(),
-            uid: 5,
-            gid: 5,
-            process: kernel::open_process(child.id()).unwrap(),
-        };
+        let peer = Peer::with(child.id(), 5, 5);
         let sender = Some((child.id() as i32, 5));
         assert!(peer.has_sent(sender));
         assert!(!peer.has_sent(Some((child.id() as i32, 6))));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{bail, Context, Result};
+use kit_proc::pidfd;
 
 use super::Session;
 use crate::clock::monotonic_ns;
@@ -106,7 +107,7 @@ impl Session {
             self.send_holders(tgid);
             self.send_polls(tgid);
         }
-        let process = match kernel::open_process(tgid) {
+        let process = match pidfd::open(tgid) {
             // Under valgrind there is no such call: all tasks are walked.
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => None,
             opened => Some(opened.with_context(|| format!("there is no process {tgid}"))?),

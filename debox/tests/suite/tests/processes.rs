@@ -310,7 +310,8 @@ fn users_attach_to_their_own_processes_through_the_broker() {
     refused.says(&["runs as another user or group"]);
 }
 
-/// A user's process that runs a program which the user may not read: the kernel lets nobody else look into it.
+/// A process whose program its user may execute but not read. The kernel makes it undumpable, so only root may look into
+/// it.
 fn undumpable_of(place: &Place, user: u32) -> Tree {
     let hidden = place.copy(Path::new("/bin/sleep"));
     std::fs::set_permissions(&hidden, Permissions::from_mode(0o711)).expect("it is ours");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process of one sample, as the runner sees it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::sample::Outcome;
+use serde::de::DeserializeOwned;
+
 use crate::sampler::{Job, READY_LINE};
 use crate::signals::interrupted;
 
@@ -36,13 +38,29 @@ pub struct Ended {
 }
 
 impl Process {
-    /// `errors`: the file for its standard error.
-    pub fn start(job: &Job, under: Option<&str>, errors: &Path) -> io::Result<Process> {
-        let own = std::env::current_exe()?;
+    /// Starts a sample. `errors`: the file for its standard error.
+    pub fn sample(job: &Job, under: Option<&str>, errors: &Path) -> io::Result<Process> {
         let patience = match job.fixed {
             Some(_) => PATIENCE_OBSERVED,
             None => PATIENCE,
         };
+        let words = ["sample".into(), serde_json::to_string(job)?.into()];
+        Process::start(words, patience, under, errors)
+    }
+
+    /// Starts what says where samples run.
+    pub fn describe(directory: &Path, under: &str, errors: &Path) -> io::Result<Process> {
+        let words = ["describe".into(), directory.into()];
+        Process::start(words, PATIENCE, Some(under), errors)
+    }
+
+    fn start(
+        words: [OsString; 2],
+        patience: Duration,
+        under: Option<&str>,
+        errors: &Path,
+    ) -> io::Result<Process> {
+        let own = std::env::current_exe()?;
         let mut command = match under {
             None => Command::new(own),
             Some(under) => {
@@ -54,8 +72,7 @@ impl Process {
             }
         };
         let child = command
-            .arg("sample")
-            .arg(serde_json::to_string(job)?)
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(errors)?)
@@ -84,8 +101,8 @@ impl Process {
         }
     }
 
-    /// The outcome, once the process has ended.
-    pub fn finish(mut self) -> Result<Outcome, Ended> {
+    /// What it said last, once it has ended.
+    pub fn finish<T: DeserializeOwned>(mut self) -> Result<T, Ended> {
         while self.read_some() {}
         let outcome = std::iter::from_fn(|| self.line())
             .filter_map(|line| serde_json::from_str(&line).ok())

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use kit_proc::pidfd;
 
 use super::tap;
 use crate::broker::client;
 use crate::broker::protocol::{self, Reply, Request, RunWish};
-use crate::kernel;
 use crate::options::{Options, Tap};
 use crate::usertap::TapServer;
 
@@ -56,12 +55,11 @@ pub(super) fn connect(
 }
 
 pub(super) fn open(pid: u32) -> Result<OwnedFd> {
-    kernel::open_process(pid).with_context(|| format!("there is no process {pid}"))
+    pidfd::open(pid).with_context(|| format!("there is no process {pid}"))
 }
 
 pub(super) fn is_alive(process: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-    matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+    !pidfd::ends_within(process.as_fd(), Duration::ZERO)
 }
 
 /// Enrols a process; returns how many of its threads were not monitored before.

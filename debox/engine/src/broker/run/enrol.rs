@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::{bail, ensure, Context, Result};
 
 use super::Run;
+use crate::broker::access;
 use crate::broker::peer::Peer;
 use crate::session::Enrolment;
 
@@ -26,7 +27,7 @@ impl Run {
     /// it.
     pub(super) fn may_enrol(&self, peer: &Peer, process: &OwnedFd) -> Result<()> {
         match self.session.options().adopts_sleeps {
-            true => peer.require_access(pid_of(process)?),
+            true => access::require(peer, pid_of(process)?),
             false => Ok(()),
         }
     }
