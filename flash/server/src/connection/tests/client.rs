@@ -143,7 +143,11 @@ impl Client {
             tv_nsec: ms * 1_000_000,
         };
         let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&most));
-        waited.expect("a descriptor");
+        match waited {
+            // By a signal to another test of this process.
+            Err(Errno::INTR) => return self.take_events(ms),
+            waited => waited.expect("a descriptor"),
+        };
         for event in &events {
             let (name, flags) = (event.data.u64(), event.flags);
             self.context.links.event(name, flags);
