@@ -97,5 +97,7 @@ fn has_upstream_for(bytes: usize) -> u64 {
 #[test]
 fn a_slow_body_does_not_have_its_upstream_for_ever() {
     assert!((50..=70).contains(&has_upstream_for(1)));
+    // Three fifths of the least rate.
+    assert!((120..=140).contains(&has_upstream_for(3000)));
     assert_eq!(has_upstream_for(6000), 200);
 }
