@@ -7,8 +7,12 @@
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{new_null_array, ArrayRef, Int64Array, RecordBatch, UInt16Array, UInt32Array};
-use arrow::datatypes::DataType;
+use arrow_array::types::UInt32Type;
+use arrow_array::{
+    new_null_array, Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, UInt16Array,
+    UInt32Array,
+};
+use arrow_schema::DataType;
 use latlab_analysis::page::page;
 use latlab_analysis::read::{read, Options};
 use latlab_analysis::report::{measure, Report, Settings};
@@ -73,8 +77,11 @@ fn whole() -> Vec<u8> {
                 )),
                 (_, kind) if field.is_nullable() => new_null_array(kind, rows as usize),
                 (_, kind) => {
-                    let texts = arrow::array::StringArray::from_iter_values((0..rows).map(|_| "x"));
-                    arrow::compute::cast(&texts, kind).expect("a dictionary")
+                    let texts = (0..rows)
+                        .map(|_| "x")
+                        .collect::<DictionaryArray<UInt32Type>>();
+                    assert_eq!(texts.data_type(), kind);
+                    Arc::new(texts)
                 }
             }
         })

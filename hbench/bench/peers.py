@@ -55,11 +55,13 @@ def by_hbench(program, name):
     return figures[name]["operation_ns"]
 
 
-def found(pattern, printed, peer):
-    match = re.search(pattern, printed)
+def found(row, printed):
+    """The peer's number, or None: lmbench leaves out what its own calibration makes zero or less."""
+    match = re.search(row.pattern, printed)
     if not match:
-        sys.exit(f"peers: {peer} printed no result: {printed[-300:]}")
-    return float(match.group(1))
+        print(f"peers: {row.peer} printed no result for {row.benchmark}: {printed[-300:]}", file=sys.stderr)
+        return None
+    return row.to_ns(float(match.group(1)))
 
 
 USECS = r"([0-9.]+) usecs/op"
@@ -180,7 +182,13 @@ def table(measured):
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lower = total = 0
+    rounds = max(len(own) for own, _ in measured.values())
+    missing = []
     for row, (own, other) in measured.items():
+        if len(own) < rounds:
+            missing.append(f"{row.peer} printed no result for {row.benchmark} in {rounds - len(own)} of {rounds} rounds.")
+        if len(own) < 2:
+            continue
         low, high = interval(own, other)
         a, b = statistics.median(own), statistics.median(other)
         lower += spread(own) <= spread(other)
@@ -190,7 +198,7 @@ def table(measured):
             f"| {row.benchmark} | {row.peer} | {a:.1f} | {spread(own):.1%} | {b:.1f} | {spread(other):.1%} | {a / b:.2f}{same} | "
             f"{low:.2f} to {high:.2f} |"
         )
-    lines += ["", f"hbench has the lower spread in {lower} of {total} rows. *: another answer."]
+    lines += ["", f"hbench has the lower spread in {lower} of {total} rows. *: another answer.", *missing]
     return "\n".join(lines)
 
 
@@ -249,8 +257,10 @@ def main():
                 start = ["taskset", "-c", str(cpu), *program]
                 with server(start) if row.served else contextlib.nullcontext():
                     printed = words([*start, *options], lmbench, cwd=work)
-                measured[row][0].append(by_hbench(arguments.hbench, row.benchmark))
-                measured[row][1].append(row.to_ns(found(row.pattern, printed, row.peer)))
+                own, other = by_hbench(arguments.hbench, row.benchmark), found(row, printed)
+                if other is not None:
+                    measured[row][0].append(own)
+                    measured[row][1].append(other)
             best = run_lebench(os.path.abspath(arguments.lebench), cpu, work) if lebench else {}
             for row in lebench:
                 measured[row][0].append(by_hbench(arguments.hbench, row.benchmark))

@@ -6,8 +6,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use anyhow::{anyhow, ensure, Context, Result};
-use arrow::array::RecordBatch;
-use arrow::error::ArrowError;
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
 use parquet::file::metadata::ParquetMetaData;
 
 thread_local! {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use arrow::array::{
-    Array, ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, ListArray, PrimitiveBuilder,
-    RecordBatch, StringDictionaryBuilder, StructArray, TimestampNanosecondArray, UInt32Builder,
-    UInt64Builder,
+use arrow_array::builder::{
+    BooleanBuilder, Int32Builder, Int64Builder, PrimitiveBuilder, StringDictionaryBuilder,
+    UInt32Builder, UInt64Builder,
 };
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{ArrowPrimitiveType, DataType, UInt32Type};
+use arrow_array::types::{ArrowPrimitiveType, UInt32Type};
+use arrow_array::{Array, ArrayRef, ListArray, RecordBatch, StructArray, TimestampNanosecondArray};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::DataType;
 use debox_model::history::{Call, Sleep, Text};
 
 use crate::schema::{schema, sleep_fields};

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context, Result};
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use kit_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::file::metadata::RowGroupMetaData;

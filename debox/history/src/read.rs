@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{bail, ensure, Context, Result};
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Schema};
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Schema};
 use debox_model::history::Call;
 use kit_files::input;
 use parquet::arrow::arrow_reader::{
@@ -389,7 +389,7 @@ fn check_columns(found: &Schema) -> Result<()> {
                 match (ours.data_type(), theirs.data_type()) {
                     (DataType::Struct(ours), DataType::Struct(theirs)) => {
                         ours.iter().all(|field| {
-                            let same = |other: &&Arc<arrow::datatypes::Field>| {
+                            let same = |other: &&Arc<arrow_schema::Field>| {
                                 other.name() == field.name()
                                     && other.data_type() == field.data_type()
                             };

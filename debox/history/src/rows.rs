@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use arrow::array::{
-    Array, ArrayRef, AsArray, DictionaryArray, ListArray, PrimitiveArray, RecordBatch, StructArray,
-};
-use arrow::datatypes::{
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
     ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, ListArray, PrimitiveArray, RecordBatch, StructArray,
 };
 use debox_model::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use arrow::array::{new_null_array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{new_null_array, ArrayRef, BooleanArray, RecordBatch};
 use debox_model::history::Call;
 use kit_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};

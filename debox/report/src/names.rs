@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::NullBuffer;
-use arrow::datatypes::UInt32Type;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_array::{Array, ArrayRef};
+use arrow_buffer::NullBuffer;
 use rustc_hash::FxHashMap;
 
 /// The number of a text; [`NONE`] if there is no text.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
-use arrow::datatypes::TimestampNanosecondType;
+use arrow_array::types::TimestampNanosecondType;
 use debox_history::{Group, History};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng;

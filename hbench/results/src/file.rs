@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{ensure, Context, Result};
-use arrow::array::{
+use arrow_array::{
     Array, ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use debox_history::careful::{carefully, check_pages, Careful};
 use kit_files::{input, output::Output};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;

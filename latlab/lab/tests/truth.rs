@@ -655,7 +655,7 @@ fn a_log_is_replayed_at_its_own_times() {
 
 /// The values of a numeric column; 0 for nulls.
 fn column(path: &std::path::Path, name: &str) -> Vec<i64> {
-    use arrow::array::{Array, Int64Array, UInt16Array};
+    use arrow_array::{Array, Int64Array, UInt16Array};
     let file = File::open(path).expect("rows");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet");
     let mut values = Vec::new();

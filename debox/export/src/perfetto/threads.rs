@@ -4,8 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result};
-use arrow::array::{Array, AsArray, PrimitiveArray, RecordBatch};
-use arrow::datatypes::{TimestampNanosecondType, UInt32Type};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{TimestampNanosecondType, UInt32Type};
+use arrow_array::{Array, PrimitiveArray, RecordBatch};
 use debox_history::{History, ProcessNames};
 use debox_model::report::Process;
 

@@ -1,10 +1,9 @@
 //! A batch's columns as the sums need them. Columns that the file marks as blank are not read.
 
 use anyhow::{Context, Result};
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray, RecordBatch, StructArray,
-};
-use arrow::datatypes::{ArrowPrimitiveType, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, StructArray};
 use debox_history::Group;
 
 use crate::cpu_waits::OwnerKey;

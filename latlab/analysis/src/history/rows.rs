@@ -1,12 +1,11 @@
 //! The columns of a history that this analysis needs.
 
 use anyhow::{Context, Result};
-use arrow::array::{
-    Array, AsArray, DictionaryArray, ListArray, PrimitiveArray, RecordBatch, StructArray,
-};
-use arrow::datatypes::{
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
     ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
+use arrow_array::{Array, DictionaryArray, ListArray, PrimitiveArray, RecordBatch, StructArray};
 use debox_history::History;
 use rustc_hash::FxHashMap;
 
@@ -117,7 +116,7 @@ const EVENT_CALLS: &[&str] = &[
 const LOOP_CALLS: usize = 8;
 
 fn numbers<T: ArrowPrimitiveType>(
-    column: Option<&arrow::array::ArrayRef>,
+    column: Option<&arrow_array::ArrayRef>,
 ) -> Result<&PrimitiveArray<T>> {
     let column = column.context("a column is missing")?;
     column
@@ -132,7 +131,7 @@ struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    fn of(column: Option<&'a arrow::array::ArrayRef>, names: &mut Names) -> Result<Texts<'a>> {
+    fn of(column: Option<&'a arrow_array::ArrayRef>, names: &mut Names) -> Result<Texts<'a>> {
         let column = column.context("a column is missing")?;
         let dictionary: &DictionaryArray<UInt32Type> =
             column.as_dictionary_opt().context("a column is not text")?;

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{bail, ensure, Context, Result};
-use arrow::array::{Array, AsArray, PrimitiveArray, RecordBatch};
-use arrow::datatypes::{ArrowPrimitiveType, Int64Type, UInt16Type, UInt32Type};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt16Type, UInt32Type};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_schema::DataType;
 use debox_history::careful::{carefully, check_pages, Careful};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::ProjectionMask;
@@ -131,7 +133,7 @@ fn describe(values: Option<&Vec<KeyValue>>) -> Result<Meta> {
     Ok(meta)
 }
 
-fn check_columns(found: &arrow::datatypes::Schema) -> Result<()> {
+fn check_columns(found: &arrow_schema::Schema) -> Result<()> {
     for name in COLUMNS {
         let Ok(field) = found.field_with_name(name) else {
             bail!("the column {name} is missing");
@@ -164,6 +166,27 @@ struct Rows {
     steps: Vec<Step>,
     row: u64,
     warm_up_failed: u64,
+}
+
+/// The text of each row, with a dictionary or without; `None` if the column is no text.
+fn texts(column: &ArrayRef) -> Option<Vec<Option<&str>>> {
+    if let Some(dictionary) = column.as_any_dictionary_opt() {
+        let values = texts(dictionary.values())?;
+        // Without values each row is null, and there is nothing that a key could mean.
+        if values.is_empty() {
+            return Some(vec![None; dictionary.len()]);
+        }
+        let keys = dictionary.normalized_keys();
+        let text = |(row, key): (usize, usize)| values[key].filter(|_| dictionary.is_valid(row));
+        return Some(keys.into_iter().enumerate().map(text).collect());
+    }
+    match column.data_type() {
+        DataType::Utf8 => Some(column.as_string::<i32>().iter().collect()),
+        DataType::LargeUtf8 => Some(column.as_string::<i64>().iter().collect()),
+        DataType::Utf8View => Some(column.as_string_view().iter().collect()),
+        DataType::Null => Some(vec![None; column.len()]),
+        _ => None,
+    }
 }
 
 fn numbers<'a, T: ArrowPrimitiveType>(
@@ -224,11 +247,7 @@ impl Rows {
         let error = batch
             .column_by_name("error")
             .context("the column error is missing")?;
-        let error = arrow::compute::cast(error, &arrow::datatypes::DataType::Utf8)
-            .context("the column error is no text")?;
-        let error = error
-            .as_string_opt::<i32>()
-            .context("the column error is no text")?;
+        let error = texts(error).context("the column error is no text")?;
         for row in 0..batch.num_rows() {
             self.row += 1;
             let is_warm_up = intended.value(row) < self.warm_up_ns;
@@ -243,8 +262,8 @@ impl Rows {
             if local_port.value(row) != 0 {
                 self.use_connection(key, intended.value(row), over_ns)?;
             }
-            if error.is_valid(row) {
-                match error.value(row) {
+            if let Some(reason) = error[row] {
+                match reason {
                     "status" => self.fail(intended.value(row), &format!("status {code}")),
                     reason => self.fail(intended.value(row), reason),
                 }
@@ -285,5 +304,42 @@ impl Rows {
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::{Int8Type, UInt32Type};
+    use arrow_array::{
+        DictionaryArray, Int64Array, LargeStringArray, NullArray, StringArray, StringViewArray,
+    };
+
+    use super::*;
+
+    #[test]
+    fn texts_are_read_in_every_form() {
+        let rows = [Some("timeout"), None, Some("status"), Some("timeout")];
+        let forms: [ArrayRef; 5] = [
+            Arc::new(rows.into_iter().collect::<DictionaryArray<UInt32Type>>()),
+            Arc::new(rows.into_iter().collect::<DictionaryArray<Int8Type>>()),
+            Arc::new(StringArray::from(rows.to_vec())),
+            Arc::new(LargeStringArray::from(rows.to_vec())),
+            Arc::new(StringViewArray::from(rows.to_vec())),
+        ];
+        for form in forms {
+            assert_eq!(texts(&form), Some(rows.to_vec()), "{}", form.data_type());
+        }
+        let none = [None, None];
+        let forms: [ArrayRef; 2] = [
+            Arc::new(none.into_iter().collect::<DictionaryArray<UInt32Type>>()),
+            Arc::new(NullArray::new(2)),
+        ];
+        for form in forms {
+            assert_eq!(texts(&form), Some(none.to_vec()), "{}", form.data_type());
+        }
+        let number: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        assert_eq!(texts(&number), None);
     }
 }

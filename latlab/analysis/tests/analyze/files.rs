@@ -4,11 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, StringDictionaryBuilder, UInt16Array, UInt32Array,
-    UInt8Array,
-};
-use arrow::datatypes::UInt32Type;
+use arrow_array::builder::StringDictionaryBuilder;
+use arrow_array::types::UInt32Type;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt8Array};
 use clap::Parser;
 use latlab_analysis::command::{analyze, Analyze};
 use latlab_analysis::rows::{schema, SCHEMA};

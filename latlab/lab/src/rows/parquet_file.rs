@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{ensure, Context, Result};
-use arrow::array::{
-    ArrayRef, Int64Builder, RecordBatch, StringDictionaryBuilder, UInt16Builder, UInt32Builder,
-    UInt8Builder,
+use arrow_array::builder::{
+    Int64Builder, StringDictionaryBuilder, UInt16Builder, UInt32Builder, UInt8Builder,
 };
-use arrow::datatypes::UInt32Type;
+use arrow_array::types::UInt32Type;
+use arrow_array::{ArrayRef, RecordBatch};
 use kit_files::planted;
 use latlab_analysis::rows::{schema, Meta, SCHEMA};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
