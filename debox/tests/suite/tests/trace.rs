@@ -112,8 +112,9 @@ fn without_being_asked_there_is_no_tree() {
 
 #[test]
 fn the_best_method_is_taken_and_what_is_missing_is_said() {
+    // Not more functions than needed: the slowest method takes seconds for each in an emulated kernel.
     let run = Debox::run("trace_calls")
-        .options(["--trace=vfs,process"])
+        .options(["--trace=vfs_*,do_fil*_open"])
         .args(["once"])
         .report();
     let trace = &run.report["trace"];
@@ -138,7 +139,7 @@ fn the_best_method_is_taken_and_what_is_missing_is_said() {
         assert_eq!(lacks.len(), 3, "{trace:#}");
         return;
     }
-    assert!(number(&trace["functions_attached"]) > 100);
+    assert!(number(&trace["functions_attached"]) > 30);
     let open = inside(&run.report, "open");
     // Which of the two it is called depends on the kernel (7.x).
     let is_opened = ["do_filp_open", "do_file_open"].map(|name| has(&open["functions"], name));
