@@ -76,8 +76,8 @@ pub struct Connection {
     /// The number of the next question to a helper. It is unique among all connections of the loop, so an answer
     /// that comes too late is dropped.
     number: u64,
-    /// The last name that a helper had to look for did not exist.
-    has_missed: bool,
+    /// The last name that a helper had to look for was there.
+    has_found: bool,
     meter: Meter,
     /// When the loop will go on with it.
     pub resumes_at: Option<u64>,
@@ -165,7 +165,7 @@ impl Connection {
             body: None,
             passed: 0,
             number: u64::from(id) << 32,
-            has_missed: false,
+            has_found: false,
             meter: Meter::default(),
             resumes_at: None,
             readable: true,

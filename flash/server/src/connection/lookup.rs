@@ -10,6 +10,7 @@ use crate::candidates::{Candidates, Role};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
+use crate::helpers::pools::Origin;
 use crate::helpers::{self, Job, Ticket, Work};
 use crate::http::method::Method;
 use crate::http::request::Request;
@@ -33,7 +34,7 @@ impl Connection {
         } = asked;
         match result {
             helpers::Result::Opened(at, lookup) => {
-                self.has_missed = matches!(lookup, Lookup::Missing);
+                self.has_found = matches!(lookup, Lookup::Found(_));
                 let root = self.rules.as_ref().and_then(|rules| rules.root.clone());
                 let lookup = match root {
                     Some(root) => {
@@ -150,7 +151,11 @@ impl Connection {
             work,
             answer_to,
         };
-        context.shared.helpers.submit(job, self.has_missed)
+        let origin = Origin {
+            peer: self.peer.address,
+            has_found: self.has_found,
+        };
+        context.shared.helpers.submit(job, origin)
     }
 
     /// Answers with the candidate that was found.
