@@ -2,6 +2,7 @@
 //! One loop: a thread with its own listening sockets. It waits for events, and for nothing else.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -69,6 +70,8 @@ pub struct EventLoop {
     again: Vec<(usize, u32)>,
     context: Context,
     arrivals: Arc<Arrivals>,
+    /// Places of connections that are still to leave, as this configuration or the server ends.
+    leaving: Range<usize>,
     /// When the connections that are left are cut off, once the server or this configuration ends.
     ends_at: u64,
 }
@@ -125,6 +128,7 @@ impl EventLoop {
                 number,
             },
             arrivals,
+            leaving: 0..0,
             ends_at: 0,
         };
         it.listen()?;
@@ -149,6 +153,8 @@ impl EventLoop {
             for (key, id) in std::mem::take(&mut self.again) {
                 self.drive(key, id);
             }
+            self.take_arrivals();
+            self.leave_in_pieces();
             self.resume();
             self.look_at_deadlines();
             self.serve_waiting();
@@ -173,7 +179,8 @@ impl EventLoop {
     }
 
     fn timeout(&self) -> Option<Timespec> {
-        if !self.again.is_empty() {
+        let goes_on = !self.again.is_empty() || !self.leaving.is_empty();
+        if goes_on || !self.arrivals.is_empty() {
             return Some(Timespec::default());
         }
         let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
@@ -211,8 +218,8 @@ impl EventLoop {
     fn take(&mut self, event: epoll::Event) {
         let (flags, name) = (event.flags, event.data.u64());
         if name == INBOX {
-            self.take_answers();
-            return self.take_arrivals();
+            // Each turn takes what other loops have given.
+            return self.take_answers();
         }
         if name == ARRIVALS {
             // Each turn looks for processes.
