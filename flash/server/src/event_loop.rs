@@ -68,6 +68,8 @@ pub struct EventLoop {
     later: BTreeMap<u64, Vec<(usize, u32)>>,
     /// Connections that could go on.
     again: Vec<(usize, u32)>,
+    /// Connections that have been accepted, and whose events are not waited for yet.
+    accepted: Vec<(usize, u32)>,
     context: Context,
     arrivals: Arc<Arrivals>,
     /// Places of connections that are still to leave, as this configuration or the server ends.
@@ -109,6 +111,7 @@ impl EventLoop {
             deadlines: BTreeMap::new(),
             later: BTreeMap::new(),
             again: Vec::new(),
+            accepted: Vec::new(),
             context: Context {
                 shared,
                 options,
@@ -361,13 +364,8 @@ impl EventLoop {
 
     /// Adds a connection, and returns its place, unless it cannot be waited for.
     fn insert(&mut self, id: u32, connection: Connection) -> Option<usize> {
-        let key = self.connections.insert((id, connection));
-        add(&self.context.counts().connections, 1);
-        let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
-        use epoll::EventFlags as F;
-        let socket = self.connections[key].1.socket().as_fd();
-        if epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET).is_err() {
-            self.close(key);
+        let key = self.put(id, connection);
+        if !self.wait_for(key, id) {
             return None;
         }
         let name = SIDE | u64::from(id) << 32 | key as u64;
@@ -384,5 +382,23 @@ impl EventLoop {
             return None;
         }
         Some(key)
+    }
+
+    /// Adds a connection whose events are not waited for yet, and returns its place.
+    fn put(&mut self, id: u32, connection: Connection) -> usize {
+        add(&self.context.counts().connections, 1);
+        self.connections.insert((id, connection))
+    }
+
+    /// Has the kernel report what happens to the client's socket. False: it cannot, and the connection is closed.
+    fn wait_for(&mut self, key: usize, id: u32) -> bool {
+        let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
+        use epoll::EventFlags as F;
+        let socket = self.connections[key].1.socket().as_fd();
+        let added = epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET);
+        if added.is_err() {
+            self.close(key);
+        }
+        added.is_ok()
     }
 }
