@@ -31,6 +31,8 @@ impl Connection {
         }
         let (mut sent_now, now) = (0, context.now);
         let rate = self.rules.as_ref().and_then(|rules| rules.rate);
+        // With a rate, the answer may have to wait before its end.
+        sending.holds_end = sending.closes && rate.is_none() && !self.transport.is_encrypted();
         let outcome = loop {
             if sent_now >= BYTES {
                 break Ok(Progress::Budget);
@@ -139,6 +141,10 @@ impl Connection {
         let request = sending.request.as_deref();
         self.record(request, sending.status, sending.body_sent(), context);
         if sending.closes && request.is_some_and(|request| self.is_through_with(request)) {
+            if sending.holds_end {
+                // Closing alone would drop what is held if the client has sent something after all.
+                let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+            }
             return Went::Ended;
         }
         self.finish(sending.closes, context)
