@@ -15,6 +15,7 @@ use crate::answer::{Common, Reply};
 use crate::candidates::{is_hidden, Candidates};
 use crate::context::{Context, Site};
 use crate::counts::add;
+use crate::descriptors::Taken;
 use crate::helpers::{self, Ticket};
 use crate::http::chunked::Body;
 use crate::http::method::Method;
@@ -79,6 +80,8 @@ pub struct Connection {
     /// The last name that a helper had to look for was there.
     has_found: bool,
     meter: Meter,
+    /// For the file of the request that is being answered.
+    taken: Option<Taken>,
     /// When the loop will go on with it.
     pub resumes_at: Option<u64>,
     pub readable: bool,
@@ -167,6 +170,7 @@ impl Connection {
             number: u64::from(id) << 32,
             has_found: false,
             meter: Meter::default(),
+            taken: None,
             resumes_at: None,
             readable: true,
             writable: true,

@@ -97,7 +97,7 @@ impl EventLoop {
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
         let own = epoll.try_clone().context("no epoll descriptor")?;
         let loops = shared.loops;
-        let scripts = shared.scripts.clone();
+        let (scripts, spare) = (shared.scripts.clone(), Arc::clone(&shared.spare));
         let stage = LoopState::new(&options.stages, loops);
         let of_queues = epoll.try_clone().context("no epoll descriptor")?;
         let queues = Queues::new(of_queues, &shared.pools, &inbox, ARRIVALS)
@@ -125,7 +125,7 @@ impl EventLoop {
                 pace: Pace::default(),
                 remembered,
                 stage,
-                links: Links::new(own, loops, scripts),
+                links: Links::new(own, loops, scripts, spare),
                 queues,
                 phase: Phase::Serves,
                 number,

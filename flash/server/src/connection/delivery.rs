@@ -163,6 +163,7 @@ impl Connection {
         if closes {
             return self.stop_sending(context);
         }
+        self.taken = None;
         self.idle_since = context.now;
         self.deadline = context.now + context.options.idle_ms;
         Went::On
@@ -179,6 +180,7 @@ impl Connection {
         self.deadline = context.now + context.options.linger_ms;
         self.input = Vec::new();
         self.body = None;
+        self.taken = None;
         self.rules = None;
         self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
         Went::On

@@ -109,6 +109,13 @@ impl Connection {
         if candidates.role() == Role::Upstream {
             return self.ask_upstream(key, request, &candidates, context);
         }
+        if self.taken.is_none() {
+            self.taken = context.shared.spare.take(1);
+        }
+        if self.taken.is_none() {
+            add(&context.counts().refused, 1);
+            return self.error(503, request, context);
+        }
         let stage = &mut context.stage;
         if let Some(lookup) = stage.find(&root, &mut candidates, context.now) {
             return self.found(key, request, candidates, lookup, context);
