@@ -9,7 +9,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
-const OTHER_FILES: usize = 256;
+pub const OTHER_FILES: usize = 256;
 /// And those of each loop, under two configurations: what it waits for, its listening sockets, and connections to the counters.
 const OF_LOOP: usize = 32;
 /// Descriptors that there is room for from the start, 8 bytes each.

@@ -76,7 +76,7 @@ impl PathServer {
         let listener = listen_at_path(&plan.listen)?;
         let counters = plan.metrics.map(ports::open_alone).transpose()?;
         let (counters, metrics) = counters.unzip();
-        let files = descriptors::raise_limit();
+        let files = descriptors::raise_limit().saturating_sub(descriptors::OTHER_FILES);
         descriptors::make_room(CLIENTS, plan.keep);
         if let Some(user) = &plan.user {
             user.assume()?;

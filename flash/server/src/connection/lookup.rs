@@ -277,6 +277,8 @@ impl Connection {
         let Some(upstream) = rules.and_then(|rules| rules.upstream.clone()) else {
             return self.error(404, request, context);
         };
+        // No file is open for it any more.
+        self.taken = None;
         let script = (!candidates.name().is_empty()).then(|| Script {
             name: [b"/", candidates.name()].concat(),
             path_info: Vec::new(),
