@@ -12,8 +12,8 @@ import shutil
 
 # As many as the machine allows, up to what no server needs.
 DESCRIPTORS = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 40_000)
-# Connections that are idle in a measurement: flash keeps two descriptors for each.
-IDLE = min(10_000, DESCRIPTORS // 2 - 1000)
+# Connections that are idle in a measurement: flash keeps a third of the descriptors for requests.
+IDLE = min(10_000, DESCRIPTORS * 2 // 3 - 1000)
 CONNECTIONS = IDLE + 300
 
 NGINX = """

@@ -15,6 +15,7 @@ use crate::answer::{Common, Reply};
 use crate::candidates::{is_hidden, Candidates};
 use crate::context::{Context, Site};
 use crate::counts::add;
+use crate::descriptors::Taken;
 use crate::helpers::{self, Ticket};
 use crate::http::chunked::Body;
 use crate::http::method::Method;
@@ -76,9 +77,11 @@ pub struct Connection {
     /// The number of the next question to a helper. It is unique among all connections of the loop, so an answer
     /// that comes too late is dropped.
     number: u64,
-    /// The last name that a helper had to look for did not exist.
-    has_missed: bool,
+    /// The last name that a helper had to look for was there.
+    has_found: bool,
     meter: Meter,
+    /// For the file of the request that is being answered.
+    taken: Option<Taken>,
     /// When the loop will go on with it.
     pub resumes_at: Option<u64>,
     pub readable: bool,
@@ -165,8 +168,9 @@ impl Connection {
             body: None,
             passed: 0,
             number: u64::from(id) << 32,
-            has_missed: false,
+            has_found: false,
             meter: Meter::default(),
+            taken: None,
             resumes_at: None,
             readable: true,
             writable: true,

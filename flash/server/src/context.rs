@@ -11,6 +11,7 @@ use crate::access::limits::{self, Limits};
 use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
 use crate::counts::Counts;
+use crate::descriptors::Spare;
 use crate::helpers::pools::Pools;
 use crate::helpers::Inbox;
 use crate::log::{Format, Log};
@@ -143,6 +144,7 @@ pub struct Shared {
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Arc<Counts>>,
     pub reloads: Arc<Reloads>,
+    pub spare: Arc<Spare>,
     /// Of programs that answer requests, for who runs the server.
     pub messages: Option<Arc<Log>>,
     /// Starts programs.

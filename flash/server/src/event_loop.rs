@@ -2,6 +2,7 @@
 //! One loop: a thread with its own listening sockets. It waits for events, and for nothing else.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -67,8 +68,12 @@ pub struct EventLoop {
     later: BTreeMap<u64, Vec<(usize, u32)>>,
     /// Connections that could go on.
     again: Vec<(usize, u32)>,
+    /// Connections that have been accepted, and whose events are not waited for yet.
+    accepted: Vec<(usize, u32)>,
     context: Context,
     arrivals: Arc<Arrivals>,
+    /// Places of connections that are still to leave, as this configuration or the server ends.
+    leaving: Range<usize>,
     /// When the connections that are left are cut off, once the server or this configuration ends.
     ends_at: u64,
 }
@@ -92,7 +97,7 @@ impl EventLoop {
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
         let own = epoll.try_clone().context("no epoll descriptor")?;
         let loops = shared.loops;
-        let scripts = shared.scripts.clone();
+        let (scripts, spare) = (shared.scripts.clone(), Arc::clone(&shared.spare));
         let stage = LoopState::new(&options.stages, loops);
         let of_queues = epoll.try_clone().context("no epoll descriptor")?;
         let queues = Queues::new(of_queues, &shared.pools, &inbox, ARRIVALS)
@@ -106,6 +111,7 @@ impl EventLoop {
             deadlines: BTreeMap::new(),
             later: BTreeMap::new(),
             again: Vec::new(),
+            accepted: Vec::new(),
             context: Context {
                 shared,
                 options,
@@ -119,12 +125,13 @@ impl EventLoop {
                 pace: Pace::default(),
                 remembered,
                 stage,
-                links: Links::new(own, loops, scripts),
+                links: Links::new(own, loops, scripts, spare),
                 queues,
                 phase: Phase::Serves,
                 number,
             },
             arrivals,
+            leaving: 0..0,
             ends_at: 0,
         };
         it.listen()?;
@@ -149,6 +156,8 @@ impl EventLoop {
             for (key, id) in std::mem::take(&mut self.again) {
                 self.drive(key, id);
             }
+            self.take_arrivals();
+            self.leave_in_pieces();
             self.resume();
             self.look_at_deadlines();
             self.serve_waiting();
@@ -173,7 +182,8 @@ impl EventLoop {
     }
 
     fn timeout(&self) -> Option<Timespec> {
-        if !self.again.is_empty() {
+        let goes_on = !self.again.is_empty() || !self.leaving.is_empty();
+        if goes_on || !self.arrivals.is_empty() {
             return Some(Timespec::default());
         }
         let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
@@ -211,8 +221,8 @@ impl EventLoop {
     fn take(&mut self, event: epoll::Event) {
         let (flags, name) = (event.flags, event.data.u64());
         if name == INBOX {
-            self.take_answers();
-            return self.take_arrivals();
+            // Each turn takes what other loops have given.
+            return self.take_answers();
         }
         if name == ARRIVALS {
             // Each turn looks for processes.
@@ -354,13 +364,8 @@ impl EventLoop {
 
     /// Adds a connection, and returns its place, unless it cannot be waited for.
     fn insert(&mut self, id: u32, connection: Connection) -> Option<usize> {
-        let key = self.connections.insert((id, connection));
-        add(&self.context.counts().connections, 1);
-        let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
-        use epoll::EventFlags as F;
-        let socket = self.connections[key].1.socket().as_fd();
-        if epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET).is_err() {
-            self.close(key);
+        let key = self.put(id, connection);
+        if !self.wait_for(key, id) {
             return None;
         }
         let name = SIDE | u64::from(id) << 32 | key as u64;
@@ -377,5 +382,23 @@ impl EventLoop {
             return None;
         }
         Some(key)
+    }
+
+    /// Adds a connection whose events are not waited for yet, and returns its place.
+    fn put(&mut self, id: u32, connection: Connection) -> usize {
+        add(&self.context.counts().connections, 1);
+        self.connections.insert((id, connection))
+    }
+
+    /// Has the kernel report what happens to the client's socket. False: it cannot, and the connection is closed.
+    fn wait_for(&mut self, key: usize, id: u32) -> bool {
+        let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
+        use epoll::EventFlags as F;
+        let socket = self.connections[key].1.socket().as_fd();
+        let added = epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET);
+        if added.is_err() {
+            self.close(key);
+        }
+        added.is_ok()
     }
 }

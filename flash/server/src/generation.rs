@@ -55,6 +55,8 @@ pub struct Generation {
     gates: Vec<Sender<()>>,
     /// Loops that have not ended.
     running: Arc<AtomicUsize>,
+    connections: usize,
+    open_files: usize,
 }
 
 impl Generation {
@@ -123,6 +125,7 @@ impl Generation {
             loops,
             counts: tally.loops.clone(),
             reloads: Arc::clone(&tally.reloads),
+            spare: Arc::clone(&tally.spare),
             sandbox: OnceLock::new(),
             heirs: OnceLock::new(),
             phase: (Phase::Serves as u8).into(),
@@ -140,6 +143,8 @@ impl Generation {
             threads: Vec::new(),
             gates: Vec::new(),
             running: Arc::new(AtomicUsize::new(0)),
+            connections: loops * options.max_connections,
+            open_files: options.stages.open_files(),
         };
         for (number, listeners) in listeners.into_iter().enumerate() {
             let inbox = Arc::new(Inbox::new().context("no descriptor for a loop")?);
@@ -196,6 +201,8 @@ impl Generation {
 
     /// The loops begin to accept.
     pub fn begin(&mut self) {
+        let (spare, loops) = (&self.shared.spare, self.threads.len());
+        spare.leave(self.connections, loops, self.open_files);
         for gate in self.gates.drain(..) {
             let _ = gate.send(());
         }

@@ -28,6 +28,8 @@ pub struct Arrivals {
     inbox: Arc<Inbox>,
     queue: SegQueue<Moved>,
     remembered: SegQueue<Remembered>,
+    /// Its loop has been woken for what has come since it began to take.
+    has_woken: AtomicBool,
     is_complete: AtomicBool,
     /// Of the loop that goes on with the connections of this one.
     heir: OnceLock<Arc<Arrivals>>,
@@ -39,6 +41,7 @@ impl Arrivals {
             inbox,
             queue: SegQueue::new(),
             remembered: SegQueue::new(),
+            has_woken: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
             heir: OnceLock::new(),
         }
@@ -46,7 +49,27 @@ impl Arrivals {
 
     pub fn put(&self, moved: Moved) {
         self.queue.push(moved);
-        self.inbox.wake();
+        self.wake_once();
+    }
+
+    fn wake_once(&self) {
+        if !self.has_woken.swap(true, Ordering::AcqRel) {
+            self.inbox.wake();
+        }
+    }
+
+    /// What comes from here on wakes the loop again. False: there is nothing to take.
+    pub fn begin_taking(&self) -> bool {
+        let has_some = self.has_woken.load(Ordering::Relaxed) || !self.is_empty();
+        if has_some {
+            // It reads what others have written, so what they had put before is seen from here on.
+            self.has_woken.swap(false, Ordering::AcqRel);
+        }
+        has_some
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.remembered.is_empty()
     }
 
     pub fn take(&self) -> Option<Moved> {
@@ -56,7 +79,7 @@ impl Arrivals {
     /// Before the connections, which need it.
     pub fn remind(&self, remembered: Remembered) {
         self.remembered.push(remembered);
-        self.inbox.wake();
+        self.wake_once();
     }
 
     pub fn take_remembered(&self) -> Option<Remembered> {

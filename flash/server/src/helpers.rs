@@ -10,6 +10,7 @@ mod inbox;
 mod key;
 pub mod pools;
 pub mod reading;
+pub mod windows;
 mod work;
 
 use std::os::fd::OwnedFd;
@@ -27,6 +28,7 @@ use flights::Flights;
 pub use inbox::{Inbox, Ticket};
 use key::Key;
 use reading::Reading;
+use windows::Asker;
 use work::SCRATCH;
 pub use work::{Result, Work};
 
@@ -45,12 +47,19 @@ struct Queued {
     job: Job,
     /// Until it is done.
     reading: Option<Reading>,
+    /// Of a name.
+    asker: Option<Asker>,
 }
 
 impl Queued {
-    fn new(key: Option<Key>, job: Job) -> Queued {
+    fn new(key: Option<Key>, job: Job, asker: Option<Asker>) -> Queued {
         let reading = job.work.reads().map(Reading::begin);
-        Queued { key, job, reading }
+        Queued {
+            key,
+            job,
+            reading,
+            asker,
+        }
     }
 }
 
@@ -118,6 +127,10 @@ impl Pool {
 
     /// Hands over a job. False: the queue is full, and the job is not done.
     pub fn submit(&self, job: Job) -> bool {
+        self.submit_for(None, job)
+    }
+
+    fn submit_for(&self, asker: Option<Asker>, job: Job) -> bool {
         let key = job.work.key();
         let flights = key.is_some().then(|| self.flights.try_look()).flatten();
         let is_taken = match (key, flights) {
@@ -131,14 +144,14 @@ impl Pool {
                 false
             }
             (Some(key), Some(mut flights)) => {
-                let queued = Queued::new(Some(key.clone()), job);
+                let queued = Queued::new(Some(key.clone()), job, asker);
                 let is_taken = self.jobs.push(queued).is_ok();
                 if is_taken {
                     flights.begin(key);
                 }
                 is_taken
             }
-            _ => self.jobs.push(Queued::new(None, job)).is_ok(),
+            _ => self.jobs.push(Queued::new(None, job, asker)).is_ok(),
         };
         if !is_taken {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -227,7 +240,12 @@ impl Pool {
     }
 
     fn run(&self, queued: Queued, scratch: &mut [u8]) {
-        let Queued { key, job, reading } = queued;
+        let Queued {
+            key,
+            job,
+            reading,
+            asker,
+        } = queued;
         let begin = std::time::Instant::now();
         self.counts.busy.fetch_add(1, Ordering::Relaxed);
         let Job {
@@ -250,14 +268,17 @@ impl Pool {
         let waiting = key.map(|key| self.flights.end(&key)).unwrap_or_default();
         match done {
             Ok(result) => {
+                if let (Some(asker), Result::Opened(_, lookup)) = (asker, &result) {
+                    asker.learn(lookup);
+                }
                 for (ticket, inbox) in waiting {
                     inbox.put(ticket, result.copy());
                 }
                 answer_to.put(ticket, result);
             }
             Err((root, names, elsewhere)) => {
-                let all = waiting.into_iter().chain([(ticket, answer_to)]);
-                elsewhere.take_over(&root, &names, all);
+                elsewhere.take_over(&root, &names, asker, [(ticket, answer_to)]);
+                elsewhere.take_over(&root, &names, None, waiting);
             }
         }
     }
@@ -267,7 +288,8 @@ impl Pool {
         &self,
         root: &Arc<Root>,
         names: &[Vec<u8>],
-        waiting: impl Iterator<Item = (Ticket, Arc<Inbox>)>,
+        mut asker: Option<Asker>,
+        waiting: impl IntoIterator<Item = (Ticket, Arc<Inbox>)>,
     ) {
         for (ticket, answer_to) in waiting {
             let work = Work::Open {
@@ -275,12 +297,12 @@ impl Pool {
                 names: names.to_vec(),
             };
             let inbox = Arc::clone(&answer_to);
-            let is_taken = self.submit(Job {
+            let job = Job {
                 ticket,
                 work,
                 answer_to,
-            });
-            if !is_taken {
+            };
+            if !self.submit_for(asker.take(), job) {
                 inbox.put(ticket, Result::Opened(0, Lookup::Busy));
             }
         }

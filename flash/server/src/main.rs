@@ -222,7 +222,7 @@ fn serve(arguments: Serve) -> Result<()> {
     let loops = loops(arguments.loops.map(usize::from));
     let stages = arguments.stage.settings();
     let wanted = arguments.connections.map(|wanted| wanted as usize);
-    let connections = connections(wanted, stages.open_files())?;
+    let connections = connections(wanted, loops, stages.open_files())?;
     let files = FileOptions {
         index: vec![arguments.index],
         lists: arguments.list,
@@ -294,7 +294,7 @@ fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
     let usual = Options::default();
     let stages = config.stages();
     let wanted = config.connections.map(|number| number.0);
-    let connections = connections(wanted, stages.open_files())?;
+    let connections = connections(wanted, loops, stages.open_files())?;
     let or = |time: Option<config::Time>, usual| time.map_or(usual, |time| ms(time.0));
     let times = &config.timeouts;
     let directory = file.parent().unwrap_or(Path::new(""));
@@ -345,8 +345,8 @@ fn loops(wanted: Option<usize>) -> usize {
 }
 
 /// `open_files`: that are no connection's.
-fn connections(wanted: Option<usize>, open_files: usize) -> Result<usize> {
-    let room = room_for_connections().saturating_sub(open_files / 2).max(1);
+fn connections(wanted: Option<usize>, loops: usize, open_files: usize) -> Result<usize> {
+    let room = room_for_connections(loops, open_files);
     match wanted {
         None => Ok(room.min(CONNECTIONS)),
         Some(wanted) if wanted <= room => Ok(wanted),

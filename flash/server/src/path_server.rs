@@ -26,7 +26,7 @@ use rustix::net::{
     bind, connect, listen, socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::descriptors::{self, room_for_connections};
+use crate::descriptors;
 use crate::files::Root;
 use crate::generation::end_the_server;
 use crate::helpers::{Inbox, Pool};
@@ -76,7 +76,7 @@ impl PathServer {
         let listener = listen_at_path(&plan.listen)?;
         let counters = plan.metrics.map(ports::open_alone).transpose()?;
         let (counters, metrics) = counters.unzip();
-        let files = room_for_connections() * 2;
+        let files = descriptors::raise_limit().saturating_sub(descriptors::OTHER_FILES);
         descriptors::make_room(CLIENTS, plan.keep);
         if let Some(user) = &plan.user {
             user.assume()?;

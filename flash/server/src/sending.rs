@@ -34,6 +34,8 @@ pub struct Sending {
     pub brought: u32,
     /// Calls that waited although they should not.
     pub stalls: u64,
+    /// The end of the socket follows the answer at once, so the kernel keeps the last bytes and sends both in one packet.
+    pub holds_end: bool,
     head: Vec<u8>,
     head_sent: usize,
     body: VecDeque<Segment>,
@@ -66,6 +68,7 @@ impl Sending {
             waits: false,
             brought: 0,
             stalls: 0,
+            holds_end: false,
             head: reply.head,
             head_sent: 0,
             body: reply.body,
@@ -153,14 +156,14 @@ impl Sending {
                 transport.flush(socket)?;
                 return Ok(Progress::Done);
             }
-            None => transport.send(socket, head, &[], false)?,
+            None => transport.send(socket, head, &[], self.holds_end)?,
             Some(Segment::Bytes(bytes)) => {
-                let goes_on = self.body.len() > 1;
+                let goes_on = self.holds_end || self.body.len() > 1;
                 let bytes = &bytes[..bytes.len().min(most)];
                 transport.send(socket, head, bytes, goes_on)?
             }
             Some(Segment::Shared { bytes, sent }) => {
-                let goes_on = self.body.len() > 1;
+                let goes_on = self.holds_end || self.body.len() > 1;
                 let bytes = &bytes[*sent..];
                 let bytes = &bytes[..bytes.len().min(most)];
                 transport.send(socket, head, bytes, goes_on)?
@@ -171,7 +174,9 @@ impl Sending {
                 let end = end.min(begin.saturating_add(most as u64));
                 match stage.look(file, begin, end, was_brought, copies, buffer) {
                     Ready::Copied(length) => {
-                        transport.send(socket, head, &buffer[..length], false)?
+                        let is_end = self.body.len() == 1 && begin + length as u64 == part.end;
+                        let goes_on = self.holds_end && is_end;
+                        transport.send(socket, head, &buffer[..length], goes_on)?
                     }
                     Ready::Resident(length) => {
                         let length = length as usize;

@@ -10,6 +10,7 @@ use ring::hmac;
 use crate::access::remembered;
 use crate::context::Reloads;
 use crate::counts::Counts;
+use crate::descriptors::Spare;
 use crate::helpers;
 
 /// What counts on from one configuration to the next.
@@ -21,6 +22,7 @@ pub struct Tally {
     helpers: Mutex<HashMap<(String, bool), Arc<helpers::Counts>>>,
     pub passwords: Arc<helpers::Counts>,
     pub reloads: Arc<Reloads>,
+    pub spare: Arc<Spare>,
 }
 
 impl Tally {
@@ -34,6 +36,7 @@ impl Tally {
             helpers: Mutex::default(),
             passwords: Arc::default(),
             reloads: Arc::default(),
+            spare: Arc::default(),
         })
     }
 

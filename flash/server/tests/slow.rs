@@ -13,13 +13,13 @@ use debox_skipped::skipped;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use tempfile::TempDir;
 
-use running::{ask, Running, PATIENCE};
+use running::{ask, connect, get, wait_until, Running, Started, FLASH, PATIENCE};
 
 /// What a client may take for a head or a body here.
 const SHORT: Duration = Duration::from_secs(2);
 /// Connections of a test, if the limit of open files allows it.
 fn many() -> usize {
-    flash::server::room_for_connections().min(2000)
+    flash::server::room_for_connections(2, 0).min(2000)
 }
 
 fn start(connections: &str) -> (TempDir, Running) {
@@ -99,12 +99,6 @@ fn slow_readers_do_not_hinder_others() {
     check("-X", "/big", &slow, false);
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    stream
-}
-
 /// Resident memory of the process, in bytes.
 fn resident(flash: &Running) -> u64 {
     let path = format!("/proc/{}/statm", flash.child.id());
@@ -161,6 +155,62 @@ fn readers_that_stop_cost_little_memory() {
     let each = resident(&flash).saturating_sub(before) / many() as u64;
     assert!(each < 64 << 10, "{each} bytes for each slow reader");
     drop(clients);
+    let (status, errors) = flash.end();
+    assert!(status.success(), "{errors}");
+}
+
+/// Under a low limit of open files most connections may be idle. Who asks for a file when no descriptor is left for it gets
+/// 503, and no other request fails.
+#[test]
+fn idle_connections_need_no_second_descriptor() {
+    const LIMIT: usize = 800;
+    const IDLE: usize = 300;
+    let place = tempfile::tempdir().expect("a directory");
+    fs::create_dir(place.path().join("root")).expect("room");
+    fs::write(place.path().join("root/hello.txt"), "0123456789").expect("room");
+    let big = fs::File::create(place.path().join("root/big")).expect("room");
+    big.set_len(50_000_000).expect("room");
+    let mut command = Command::new("prlimit");
+    command.args([&format!("--nofile={LIMIT}"), FLASH, "serve"]);
+    command.arg(place.path().join("root"));
+    command.args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    command.args(["--loops", "1"]);
+    let flash = Started::start(command);
+    let ask = |client: &mut TcpStream, target: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.write_all(request.as_bytes()).expect("it reads");
+        let mut status = [0; 12];
+        client.read_exact(&mut status).expect("an answer");
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| connect(flash.address())).collect();
+    for client in &mut idle {
+        assert_eq!(ask(client, "/hello.txt"), "200");
+    }
+    assert_eq!(flash.count("flash_connections"), IDLE as u64 + 1);
+    idle.truncate(10);
+    wait_until("most have gone", || flash.count("flash_connections") == 11);
+    // Each keeps its file open until its client reads on.
+    let (mut readers, mut refused) = (Vec::new(), None);
+    while refused.is_none() && readers.len() < IDLE {
+        let mut reader = connect(flash.address());
+        set_socket_recv_buffer_size(&reader, 4096).expect("a socket");
+        match ask(&mut reader, "/big").as_str() {
+            "200" => readers.push(reader),
+            _ => refused = Some(reader),
+        }
+    }
+    assert!((100..200).contains(&readers.len()), "{}", readers.len());
+    assert!(flash.descriptors() < LIMIT);
+    let mut refused = refused.expect("not all find a descriptor");
+    let mut answer = [0; 256];
+    let length = refused.read(&mut answer).expect("the rest");
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.contains("Retry-After: 1"), "{answer}");
+    drop(readers);
+    wait_until("files are served again", || {
+        get(flash.address(), "/hello.txt").ends_with("0123456789")
+    });
     let (status, errors) = flash.end();
     assert!(status.success(), "{errors}");
 }

@@ -31,6 +31,8 @@ impl Connection {
         }
         let (mut sent_now, now) = (0, context.now);
         let rate = self.rules.as_ref().and_then(|rules| rules.rate);
+        // With a rate, the answer may have to wait before its end.
+        sending.holds_end = sending.closes && rate.is_none() && !self.transport.is_encrypted();
         let outcome = loop {
             if sent_now >= BYTES {
                 break Ok(Progress::Budget);
@@ -139,6 +141,10 @@ impl Connection {
         let request = sending.request.as_deref();
         self.record(request, sending.status, sending.body_sent(), context);
         if sending.closes && request.is_some_and(|request| self.is_through_with(request)) {
+            if sending.holds_end {
+                // Closing alone would drop what is held if the client has sent something after all.
+                let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+            }
             return Went::Ended;
         }
         self.finish(sending.closes, context)
@@ -157,6 +163,7 @@ impl Connection {
         if closes {
             return self.stop_sending(context);
         }
+        self.taken = None;
         self.idle_since = context.now;
         self.deadline = context.now + context.options.idle_ms;
         Went::On
@@ -173,6 +180,7 @@ impl Connection {
         self.deadline = context.now + context.options.linger_ms;
         self.input = Vec::new();
         self.body = None;
+        self.taken = None;
         self.rules = None;
         self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
         Went::On

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::loan::Lent;
 use super::written::written;
 use super::{Connection, State, Went, SIDE, STEPS};
@@ -52,7 +54,10 @@ impl Connection {
             return self.error(431, request, context);
         };
         let more = length - read as u64;
-        let bridge = self.transport.is_encrypted().then(|| Bridge::new(more));
+        let bridge = self.transport.is_encrypted().then(|| {
+            let taken = context.shared.spare.take(2).ok_or(Errno::MFILE)?;
+            Bridge::new(more, taken)
+        });
         let Ok(bridge) = bridge.transpose() else {
             add(&context.counts().refused, 1);
             return self.error(503, request, context);

@@ -10,6 +10,7 @@ use crate::candidates::{Candidates, Role};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
+use crate::helpers::pools::Origin;
 use crate::helpers::{self, Job, Ticket, Work};
 use crate::http::method::Method;
 use crate::http::request::Request;
@@ -33,7 +34,7 @@ impl Connection {
         } = asked;
         match result {
             helpers::Result::Opened(at, lookup) => {
-                self.has_missed = matches!(lookup, Lookup::Missing);
+                self.has_found = matches!(lookup, Lookup::Found(_));
                 let root = self.rules.as_ref().and_then(|rules| rules.root.clone());
                 let lookup = match root {
                     Some(root) => {
@@ -108,6 +109,13 @@ impl Connection {
         if candidates.role() == Role::Upstream {
             return self.ask_upstream(key, request, &candidates, context);
         }
+        if self.taken.is_none() {
+            self.taken = context.shared.spare.take(1);
+        }
+        if self.taken.is_none() {
+            add(&context.counts().refused, 1);
+            return self.error(503, request, context);
+        }
         let stage = &mut context.stage;
         if let Some(lookup) = stage.find(&root, &mut candidates, context.now) {
             return self.found(key, request, candidates, lookup, context);
@@ -150,7 +158,11 @@ impl Connection {
             work,
             answer_to,
         };
-        context.shared.helpers.submit(job, self.has_missed)
+        let origin = Origin {
+            peer: self.peer.address,
+            has_found: self.has_found,
+        };
+        context.shared.helpers.submit(job, origin)
     }
 
     /// Answers with the candidate that was found.
@@ -265,6 +277,8 @@ impl Connection {
         let Some(upstream) = rules.and_then(|rules| rules.upstream.clone()) else {
             return self.error(404, request, context);
         };
+        // No file is open for it any more.
+        self.taken = None;
         let script = (!candidates.name().is_empty()).then(|| Script {
             name: [b"/", candidates.name()].concat(),
             path_info: Vec::new(),

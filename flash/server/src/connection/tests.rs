@@ -40,6 +40,7 @@ pub fn context(hosts: Vec<Hosts>, of_links: OwnedFd) -> Context {
             log: None,
             counts: vec![Arc::new(Counts::default())],
             reloads: Arc::default(),
+            spare: Arc::default(),
             messages: None,
             scripts: None,
             pools: Vec::new(),
@@ -62,7 +63,7 @@ pub fn context(hosts: Vec<Hosts>, of_links: OwnedFd) -> Context {
         remembered: Remembered::new(key, 0),
         stage: LoopState::new(&Options::default().stages, 1),
         phase: Phase::Serves,
-        links: Links::new(of_links, 1, None),
+        links: Links::new(of_links, 1, None, Arc::default()),
         number: 0,
     }
 }

@@ -13,7 +13,7 @@ use super::{EventLoop, Listener, FIRST_LISTENER};
 use crate::access::limits::Admission;
 use crate::address::BACKLOG;
 use crate::connection::{Connection, Next, Peer};
-use crate::context::{Phase, Site};
+use crate::context::Site;
 use crate::counts::add;
 use crate::transport::Transport;
 
@@ -29,6 +29,11 @@ const ACCEPTED: usize = 64;
 
 impl EventLoop {
     pub(super) fn accept(&mut self, listener: usize) {
+        self.accept_some(listener);
+        self.begin_accepted();
+    }
+
+    fn accept_some(&mut self, listener: usize) {
         for number in 0..ACCEPTED {
             let Some(listener) = self.listeners.get(listener) else {
                 return;
@@ -49,10 +54,34 @@ impl EventLoop {
         }
     }
 
+    /// Serves the connections that have been accepted, as far as their requests have come. Many clients have sent theirs by
+    /// now, and one that ends with its answer is never waited for: that saves the call which would have the kernel report
+    /// its events, and the events.
+    fn begin_accepted(&mut self) {
+        let mut accepted = std::mem::take(&mut self.accepted);
+        for (key, id) in accepted.drain(..) {
+            let found = self.connections.get_mut(key);
+            let Some((_, connection)) = found.filter(|(its, _)| *its == id) else {
+                continue;
+            };
+            match connection.drive(key, &mut self.context) {
+                Next::Close => self.close(key),
+                next => {
+                    if self.wait_for(key, id) {
+                        self.settle(key, id, next);
+                    }
+                }
+            }
+        }
+        self.accepted = accepted;
+    }
+
     /// Those that wait in the queue of a socket before it is closed.
     pub(super) fn accept_all(&mut self, listener: &Listener) {
         for _ in 0..BACKLOG {
-            if self.accept_one(listener) != Accepted::One {
+            let accepted = self.accept_one(listener);
+            self.begin_accepted();
+            if accepted != Accepted::One {
                 return;
             }
         }
@@ -148,18 +177,10 @@ impl EventLoop {
         };
         self.context.pace.open += usize::from(tls.is_some());
         let id = self.new_id();
-        let mut connection = Connection::new(socket, transport, peer, site, id, &self.context);
-        // The next wait says at once whether a request is there already.
-        connection.readable = self.context.phase != Phase::Serves;
+        let connection = Connection::new(socket, transport, peer, site, id, &self.context);
         add(&self.context.counts().accepted, 1);
-        let Some(key) = self.insert(id, connection) else {
-            return;
-        };
-        match self.context.phase {
-            Phase::Serves => self.settle(key, id, Next::Wait),
-            // Those that have nothing to do are closed.
-            Phase::HandsOver | Phase::Ends => self.drive(key, id),
-        }
+        let key = self.put(id, connection);
+        self.accepted.push((key, id));
     }
 
     pub(super) fn listen(&mut self) -> Result<()> {

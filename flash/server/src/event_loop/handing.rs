@@ -11,6 +11,8 @@ use crate::upstream::Endpoint;
 
 /// A helper's answer that comes in the last moment has to be taken still.
 const LATE: u64 = 1000;
+/// Connections that are given away, or taken, before others have their turn: each takes some microseconds.
+const MOVED: usize = 64;
 
 impl EventLoop {
     /// The server's task for its loops may have changed.
@@ -36,11 +38,28 @@ impl EventLoop {
         if let Some(heir) = self.arrivals.heir() {
             heir.remind(self.context.remembered.give());
         }
-        self.end_idle();
-        let all = self.connections.iter();
-        let all: Vec<(usize, u32)> = all.map(|(key, (id, _))| (key, *id)).collect();
-        for (key, id) in all {
-            self.settle(key, id, Next::Wait);
+        self.leaving = 0..self.connections.capacity();
+    }
+
+    /// Has some of the connections leave that were there when the phase changed: they go to another loop, or end. One with
+    /// an event leaves before its turn. An idle one that cannot go on elsewhere is closed, unless a request is on its way
+    /// already, which is answered.
+    pub(super) fn leave_in_pieces(&mut self) {
+        for _ in 0..MOVED {
+            let Some(key) = self.leaving.next() else {
+                return;
+            };
+            let Some((id, connection)) = self.connections.get_mut(key) else {
+                continue;
+            };
+            let id = *id;
+            match connection.is_idle() && self.context.ends(connection.site()) {
+                true => {
+                    connection.readable = true;
+                    self.drive(key, id);
+                }
+                false => self.settle(key, id, Next::Wait),
+            }
         }
     }
 
@@ -96,7 +115,11 @@ impl EventLoop {
         }
     }
 
+    /// Some of them; the loop does not sleep while there are more.
     pub(super) fn take_arrivals(&mut self) {
+        if !self.arrivals.begin_taking() {
+            return;
+        }
         let arrivals = std::sync::Arc::clone(&self.arrivals);
         while let Some(remembered) = arrivals.take_remembered() {
             if let Some(passwords) = &self.context.shared.passwords {
@@ -104,7 +127,10 @@ impl EventLoop {
                 own.take(remembered, now, |version| passwords.has(version));
             }
         }
-        while let Some(moved) = arrivals.take() {
+        for _ in 0..MOVED {
+            let Some(moved) = arrivals.take() else {
+                return;
+            };
             let Moved {
                 mut connection,
                 site,
@@ -127,11 +153,13 @@ impl EventLoop {
     }
 
     /// No connection can come any more, and those that are there are done or out of time.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         if self.context.phase == Phase::Serves || !self.arrivals.is_complete() {
             return false;
         }
-        self.take_arrivals();
+        if !self.arrivals.is_empty() || !self.leaving.is_empty() {
+            return false;
+        }
         self.connections.is_empty() || self.context.now >= self.ends_at
     }
 
@@ -147,21 +175,6 @@ impl EventLoop {
         subtract(&counts.links, self.context.links.counted as u64);
         let (before, _) = self.context.queues.count();
         subtract(&counts.waiting, before as u64);
-    }
-
-    /// Idle connections that cannot go on elsewhere: a request that is on its way already is answered, and `settle`
-    /// closes those that stay idle.
-    pub(super) fn end_idle(&mut self) {
-        let context = &self.context;
-        let all = self.connections.iter();
-        let idle = all.filter(|(_, (_, it))| it.is_idle() && context.ends(it.site()));
-        let idle: Vec<(usize, u32)> = idle.map(|(key, (id, _))| (key, *id)).collect();
-        for (key, id) in idle {
-            if let Some((_, connection)) = self.connections.get_mut(key) {
-                connection.readable = true;
-            }
-            self.drive(key, id);
-        }
     }
 
     /// Accepts no more. Where no other loop goes on, the connections that wait in the queue of a socket are accepted first:
@@ -183,6 +196,6 @@ impl EventLoop {
     fn begin_end(&mut self) {
         self.close_listeners();
         self.ends_at = self.context.now + self.context.options.grace_ms;
-        self.end_idle();
+        self.leaving = 0..self.connections.capacity();
     }
 }

@@ -6,6 +6,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::connection::tests::{context, new_epoll};
+use crate::context::Heirs;
+use crate::handover::Moved;
+use crate::sandbox::Reach;
 
 /// Listeners by their places in the loop.
 const FILES: usize = 0;
@@ -118,4 +121,33 @@ fn counters_are_read_although_there_is_no_room() {
     few.it.context.now = 200;
     few.it.unpause().expect("a descriptor");
     assert!(few.is_waited_for(COUNTS) && few.is_waited_for(FILES));
+}
+
+#[test]
+fn connections_are_handed_over_in_pieces() {
+    let mut few = Few::of(200);
+    let clients: Vec<TcpStream> = (0..150).map(|_| few.connect(FILES, 0)).collect();
+    let heir = Arc::new(Arrivals::new(Arc::clone(&few.it.context.inbox)));
+    few.it.arrivals.set_heir(Arc::clone(&heir));
+    let heirs = Heirs {
+        sites: vec![Some(0)],
+        has_counts: false,
+        reach: Reach::default(),
+    };
+    let shared = &few.it.context.shared;
+    assert!(shared.heirs.set(heirs).is_ok());
+    shared.set_phase(Phase::HandsOver);
+    few.it.look_at_phase();
+    few.it.leave_in_pieces();
+    let first = 150 - few.it.connections.len();
+    assert!((1..100).contains(&first), "{first}");
+    let timeout = few.it.timeout().expect("it goes on");
+    assert_eq!((timeout.tv_sec, timeout.tv_nsec), (0, 0));
+    for _ in 0..10 {
+        few.it.leave_in_pieces();
+    }
+    assert!(few.it.connections.is_empty());
+    let moved: Vec<Moved> = std::iter::from_fn(|| heir.take()).collect();
+    assert_eq!(moved.len(), 150);
+    assert!(!clients.iter().any(is_closed));
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A pool of helpers for each device, so a device that does not answer keeps no helper from the others.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::windows::Windows;
 use super::{Job, Pool, Work};
 
 /// Devices with pools of their own. Those of further roots share one pair of pools.
@@ -15,7 +17,7 @@ pub struct Pair {
     /// As in the metrics: `8:1`, or `other`.
     pub device: String,
     pub names: Arc<Pool>,
-    /// For connections whose last lookup found no such name, as those of scanners.
+    /// For lookups beyond their clients' windows, as those of scanners.
     pub missing: Arc<Pool>,
 }
 
@@ -23,6 +25,16 @@ pub struct Pools {
     of_devices: Vec<(u64, Pair)>,
     /// Of what is mounted below a root, and of the roots beyond [`MAX_DEVICES`].
     others: Pair,
+    windows: Arc<Windows>,
+}
+
+/// Who asks for a name.
+#[derive(Clone, Copy, Default)]
+pub struct Origin {
+    pub peer: Option<IpAddr>,
+    /// The last name that helpers looked up for its connection was found. So a connection through a proxy, which has one
+    /// address for all its clients, is not taken for that of a scanner.
+    pub has_found: bool,
 }
 
 impl Pools {
@@ -44,6 +56,7 @@ impl Pools {
         let mut pools = Pools {
             of_devices: Vec::new(),
             others,
+            windows: Arc::default(),
         };
         for device in devices {
             let is_known = pools.of_devices.iter().any(|(its, _)| *its == device);
@@ -74,17 +87,21 @@ impl Pools {
         own.chain([&self.others])
     }
 
-    /// `has_missed`: the last name that the client asked for did not exist. False: the queue is full.
-    pub fn submit(&self, job: Job, has_missed: bool) -> bool {
+    /// False: the queue is full.
+    pub fn submit(&self, job: Job, origin: Origin) -> bool {
         let Some(device) = job.work.device() else {
             return false;
         };
         let own = self.of_devices.iter().find(|(its, _)| *its == device);
         let pair = own.map_or(&self.others, |(_, pair)| pair);
-        let pool = match (&job.work, has_missed) {
-            (Work::Open { .. }, true) => &pair.missing,
-            _ => &pair.names,
+        if !matches!(job.work, Work::Open { .. }) {
+            return pair.names.submit(job);
+        }
+        let mut asker = self.windows.asker(origin.peer);
+        let pool = match origin.has_found || asker.enter() {
+            true => &pair.names,
+            false => &pair.missing,
         };
-        pool.submit(job)
+        pool.submit_for(Some(asker), job)
     }
 }

@@ -149,6 +149,74 @@ fn requests_for_one_name_are_one_job() {
     assert_eq!(count(&counts.joined), 10);
 }
 
+/// However many connections a scanner opens, and although all helpers wait for the disk.
+#[test]
+fn a_scanner_with_many_connections_is_not_ahead_of_others() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::write(place.path().join("a"), "of a").expect("room");
+    let root = Arc::new(Root::open(place.path()).expect("it is there"));
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let pools = pools::Pools::start([root.device], |_, _, elsewhere| {
+        Pool::start("helper", 1, 1000, elsewhere, Arc::default(), || {})
+    });
+    let pools = pools.expect("threads");
+    let pair = pools.all().next().expect("the device's");
+    let hang = |pool: &Pool| {
+        let release = Arc::new(std::sync::Barrier::new(2));
+        let job = Job {
+            ticket: ticket(u64::MAX),
+            work: Work::Meet(Arc::clone(&release)),
+            answer_to: Arc::clone(&inbox),
+        };
+        assert!(pool.submit(job));
+        let began = std::time::Instant::now();
+        while pool.waiting() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(30), "no helper");
+            std::thread::yield_now();
+        }
+        release
+    };
+    let open = |number: u64, address: &str, has_found: bool, name: &str| {
+        let job = Job {
+            ticket: ticket(number),
+            work: Work::Open {
+                root: Arc::clone(&root),
+                names: vec![name.as_bytes().to_vec()],
+            },
+            answer_to: Arc::clone(&inbox),
+        };
+        let peer = Some(address.parse().expect(address));
+        pools.submit(job, pools::Origin { peer, has_found })
+    };
+    let scan = |from: u64, count: u64| {
+        (from..from + count).for_each(|number| {
+            assert!(open(number, "192.0.2.1", false, &format!("none-{number}")));
+        });
+    };
+    let (names, missing) = (hang(&pair.names), hang(&pair.missing));
+    scan(0, 500);
+    // No more than a client that is not known may have.
+    assert_eq!((pair.names.waiting(), pair.missing.waiting()), (16, 484));
+    assert!(open(1000, "192.0.2.2", false, "a"));
+    assert_eq!(pair.names.waiting(), 17);
+    names.wait();
+    let results = wait_for(&inbox, 18);
+    assert!(results.iter().any(|(it, _)| it.number == 1000));
+    missing.wait();
+    wait_for(&inbox, 485);
+    // Now it is known.
+    let (names, missing) = (hang(&pair.names), hang(&pair.missing));
+    scan(2000, 500);
+    assert_eq!((pair.names.waiting(), pair.missing.waiting()), (1, 499));
+    // Who shares its address, as behind a proxy, and gets files on this connection.
+    assert!(open(3000, "192.0.2.1", true, "a"));
+    assert_eq!(pair.names.waiting(), 2);
+    names.wait();
+    missing.wait();
+    wait_for(&inbox, 503);
+    pools.end();
+}
+
 /// All helpers of one device wait for it, and another device's do not notice.
 #[test]
 fn a_device_that_does_not_answer_keeps_its_own_helpers_only() {
@@ -183,7 +251,7 @@ fn a_device_that_does_not_answer_keeps_its_own_helpers_only() {
             },
             answer_to: Arc::clone(&inbox),
         };
-        pools.submit(job, false)
+        pools.submit(job, pools::Origin::default())
     };
     assert!((1..4).all(|number| open(number, &dead)));
     assert!((4..8).all(|number| open(number, &alive)));

@@ -14,6 +14,7 @@ use slab::Slab;
 use super::channel::{open, Channel, Running};
 use super::scripts::Scripts;
 use super::{Endpoint, Upstream};
+use crate::descriptors::{Spare, Taken};
 
 /// The events of links have names with this bit.
 pub const LINK: u64 = 1 << 63;
@@ -27,6 +28,7 @@ pub type Owner = (usize, u32);
 pub struct Link {
     id: u32,
     channel: Channel,
+    _taken: Taken,
     owner: Option<Owner>,
     peer: (usize, Endpoint),
     is_connected: bool,
@@ -77,6 +79,7 @@ pub struct Links {
     pub looks_at: Option<u64>,
     /// To start them.
     scripts: Option<Arc<Scripts>>,
+    spare: Arc<Spare>,
     /// Among which the connections to an address are divided.
     loops: usize,
     /// How many the counter of the loops has of these.
@@ -85,7 +88,12 @@ pub struct Links {
 
 impl Links {
     /// `epoll`: the loop's own.
-    pub fn new(epoll: OwnedFd, loops: usize, scripts: Option<Arc<Scripts>>) -> Links {
+    pub fn new(
+        epoll: OwnedFd,
+        loops: usize,
+        scripts: Option<Arc<Scripts>>,
+        spare: Arc<Spare>,
+    ) -> Links {
         Links {
             epoll,
             links: Slab::new(),
@@ -94,6 +102,7 @@ impl Links {
             turns: HashMap::new(),
             looks_at: None,
             scripts,
+            spare,
             loops: loops.max(1),
             counted: 0,
         }
@@ -172,6 +181,7 @@ impl Links {
         order: &[u8],
         now: u64,
     ) -> Result<usize, NoLink> {
+        let taken = self.make_room(&name.1).ok_or(NoLink::Full)?;
         let (channel, is_connected) = match &name.1 {
             Endpoint::Script => (self.start(order)?, true),
             endpoint => {
@@ -182,6 +192,7 @@ impl Links {
         let link = Link {
             id: self.new_id(),
             channel,
+            _taken: taken,
             owner: Some(owner),
             peer: name,
             is_connected,
@@ -191,6 +202,19 @@ impl Links {
             idle_since: now,
         };
         self.insert(link).map_err(NoLink::Failed)
+    }
+
+    /// Descriptors for one more link, if need be in place of those that are idle.
+    fn make_room(&mut self, endpoint: &Endpoint) -> Option<Taken> {
+        let count = match endpoint {
+            // Two pipes, and the socket that says how it has ended; each has another end until the host has it.
+            Endpoint::Script => 6,
+            _ => 1,
+        };
+        self.spare.take(count).or_else(|| {
+            self.close_idle();
+            self.spare.take(count)
+        })
     }
 
     fn start(&self, order: &[u8]) -> Result<Channel, NoLink> {

@@ -85,6 +85,32 @@ fn an_open_connection_is_served_the_new_configuration() {
     assert!(get(flash.address(), "/big").starts_with("HTTP/1.1 404 "));
 }
 
+/// Loops hand connections over in pieces. All of these ask meanwhile, twice.
+#[test]
+fn many_connections_are_handed_over_and_none_is_lost() {
+    let place = Place::new(&config("a", 2));
+    let flash = Running::start(&place);
+    let mut clients: Vec<Client> = (0..400).map(|_| Client::new(flash.address())).collect();
+    for turn in 0..4 {
+        let root = if turn % 2 == 0 { "b" } else { "a" };
+        place.configure(&config(root, 1 + turn % 2));
+        flash.signal(Signal::SIGHUP);
+        for client in &mut clients {
+            let answer = client.ask();
+            assert!(answer.starts_with("of "), "{answer}");
+        }
+        wait_until("all are served the new configuration", || {
+            let new = format!("of {root}\n");
+            clients.iter_mut().all(|client| client.ask() == new)
+        });
+    }
+    // And the one that reads the counter.
+    wait_until("no connection was opened again", || {
+        flash.count("flash_connections") == 401
+    });
+    wait_for_calm(&flash);
+}
+
 #[test]
 fn a_storm_of_signals_loses_and_leaks_nothing() {
     let place = Place::new(&config("a", 2));

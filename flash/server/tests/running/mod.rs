@@ -15,8 +15,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-pub use started::PATIENCE;
-use started::{connect, Started, FLASH};
+pub use started::{connect, get, wait_until, Started, FLASH, PATIENCE};
 
 pub struct Running(Started);
 

@@ -12,6 +12,7 @@ use rustix::net::{
     Shutdown, SocketFlags, SocketType,
 };
 
+use crate::descriptors::Taken;
 use crate::transport::ENCRYPTED;
 
 /// Bytes of an answer that wait in the kernel for the client, as it counts them.
@@ -20,6 +21,7 @@ const WAITING: usize = 64 << 10;
 pub struct Bridge {
     /// The loop's end.
     own: OwnedFd,
+    _taken: Taken,
     /// Until a process has it.
     theirs: Option<OwnedFd>,
     /// Bytes of the request's content that are still to be received from the client.
@@ -38,12 +40,13 @@ impl Bridge {
     /// # Errors
     ///
     /// The kernel has no descriptor or memory left.
-    pub(in crate::connection) fn new(to_receive: u64) -> Result<Bridge, Errno> {
+    pub(in crate::connection) fn new(to_receive: u64, taken: Taken) -> Result<Bridge, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         set_socket_send_buffer_size(&theirs, WAITING)?;
         Ok(Bridge {
             own,
+            _taken: taken,
             theirs: Some(theirs),
             to_receive,
             content: Vec::new(),
