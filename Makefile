@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages predictions known-answers adapters lint install packages docs packages-test clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages flashpache predictions known-answers adapters lint install packages docs packages-test clean
 
 all: build
 
@@ -142,6 +142,13 @@ stages: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/stages.py -o $(STAGES) --flash $(TARGET)/release/flash \
 		--debox $(TARGET)/release/debox --latlab $(TARGET)/release/latlab
+
+# What flash's path server gains for Apache and CherryPy on a slow disk, and what DeBox finds their processes to wait for: 20
+# minutes. As root, on a machine that does nothing else. FLASHPACHE names the file for all figures.
+FLASHPACHE ?= flashpache.json
+flashpache: build
+	scripts/setup test bench
+	$(AS_ROOT) python3 flash/bench/flashpache.py --programs $(TARGET)/release --json $(FLASHPACHE)
 
 # How well hbench predicts real programs on machines that this one can be: 25 minutes, with QUICK=--quick 7. As root, on a
 # machine that does nothing else. PREDICTIONS names the new directory.

@@ -10,7 +10,8 @@ The files take twice the memory that the server may use, so the kernel takes nam
 thesis. `latlab` puts two loads on the server at once: requests for 16 hot files at a fixed rate, and 16 connections that
 ask for all files, some of them often. `debox guard` watches the loop. Each stage is measured as the owner of the files and as another
 user (nobody), to which mincore and cachestat report nothing. Then two stages start scripts while many files are mapped, and
-`debox record` has the time of each fork.
+`debox record` has the time of each fork. At last an application answers in the stage before direct-cgi and in this one;
+measured is what an answer costs the loop. That takes cc and make.
 
 The new directory gets stages.json and stages.txt. `--from stages.json` shows what was measured before.
 
@@ -32,8 +33,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from pathlib import Path
 
+import stages_applications
 import stages_page
 
 HOT, HOT_SIZE, HOT_RATE = 16, 8 << 10, 200
@@ -272,6 +275,19 @@ def scripts(options, place, stage):
     return {"stage": stage, "calls": calls}
 
 
+def applications(options, place):
+    """What the answer of an application costs the loop, before and with direct-cgi."""
+    print("applications ...", file=sys.stderr)
+    bench = types.SimpleNamespace(
+        flash=os.path.abspath(options.flash), debox=options.debox, latlab=options.latlab,
+        run=run, fail=fail, started=started, load=load, result=result,
+    )
+    rows = stages_applications.measure(bench, place)
+    if not rows:
+        print("applications were not measured: that takes cc and make", file=sys.stderr)
+    return rows
+
+
 def claims(found, known):
     """What a stage waited for and does not name, by stage."""
     wrong = []
@@ -293,6 +309,7 @@ def main():
     parser.add_argument("--service", default="5ms", help="time that the disk takes for each request")
     parser.add_argument("--seconds", type=int, default=8, help="of each measurement")
     parser.add_argument("--stage", action="append", help="only this one; can be given more than once")
+    parser.add_argument("--applications", action="store_true", help="only what an application's answer costs the loop")
     options = parser.parse_args()
     if options.kept:
         found = json.loads(Path(options.kept).read_text(encoding="utf-8"))
@@ -322,6 +339,9 @@ def measure_all(options):
     found = {"schema": "flash.stages-measured/1", "known": known, "service": options.service, "stages": []}
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="flash-stages-") as directory:
         place = Path(directory)
+        if options.applications:
+            found["applications"] = applications(options, place)
+            return keep(options, found)
         with slow_disk(options.latlab, place, options.service) as disk:
             for name in names:
                 for user in (None, "nobody"):
@@ -329,6 +349,12 @@ def measure_all(options):
                     with group(MEMORY) as procs:
                         found["stages"].append(measure(options, disk, place, name, user, procs))
         found["scripts"] = [scripts(options, place, name) for name in ("fd-passing", "fork-helper")]
+        found["applications"] = applications(options, place)
+    return keep(options, found)
+
+
+def keep(options, found):
+    """Writes what was measured to the new directory."""
     text = json.dumps(found, indent=1)
     Path(options.output, "stages.json").write_text(text + "\n", encoding="utf-8")
     return found

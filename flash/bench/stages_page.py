@@ -5,7 +5,7 @@
 # 2.5.6 (Figure 2.8). Latency in ms and capacity in Mb/s: Table 3.3. Only what the text or a table says as a number.
 SPECWEB99 = {
     "original": "200; 320 with step 2", "sendfile": "300", "fd-passing": "370, then 390", "fork-helper": "440",
-    "no-mmap": "620", "new-sendfile": "820",
+    "no-mmap": "620", "direct-cgi": "710", "new-sendfile": "820",
 }
 TABLE_3_3 = {
     "original": (67.4, 181.0, 362.0, 336.0),
@@ -15,7 +15,7 @@ TABLE_3_3 = {
 }
 BLOCKED = {
     "sendfile": "Table 2.4: open 190 times, readlink 84, read 12, stat 6; disk reads 166, locks of inodes 127",
-    "no-mmap": "Table 2.5: sendfile, 99 % of the time for disk reads (biord)",
+    "no-mmap": "Table 2.5: sendfile, 99 % of the time for disk reads (biord); reading from CGI 20 % of the kernel's time (2.5.5)",
 }
 DIFFERENCES = """\
 Where 2026 differs from 2005
@@ -34,6 +34,11 @@ Where 2026 differs from 2005
 def ms(nanoseconds):
     """Milliseconds, as text."""
     return "-" if nanoseconds is None else f"{nanoseconds / 1e6:.1f}"
+
+
+def us(nanoseconds):
+    """Microseconds, as text."""
+    return f"{nanoseconds / 1e3:.1f}"
 
 
 def table(head, rows):
@@ -97,14 +102,42 @@ def forks(found):
     return table(["stage", "call of the loop", "times", "p50 ms", "max ms"], rows)
 
 
+def applications(found):
+    """What an application's answer costs, where its answers are relayed and where it has the client's socket."""
+    rows = []
+    for row in found["applications"]:
+        share = 100 * row["reads_ns"] / row["kernel_ns"] if row["kernel_ns"] else 0
+        rows.append([
+            row["size"], row["stage"], us(row["loop_ns"]), f"{us(row['loop_from_ns'])} to {us(row['loop_to_ns'])}",
+            us(row["processes_ns"]), us(row["kernel_ns"]), us(row["reads_ns"]), f"{share:.0f} %",
+        ])
+    rows.sort(key=lambda cells: cells[0])
+    return table(
+        ["bytes", "stage", "loop us", "of rounds", "processes us", "loop's calls us", "reading us", "of its calls"], rows)
+
+
+def of_applications(found):
+    """The section on applications, if they were measured."""
+    if not found.get("applications"):
+        return []
+    return [
+        "Processor time for each answer of an application: of the loop and of the application's processes (medians of "
+        "rounds), and, recorded by DeBox, in the loop's calls and in those that read from the application",
+        applications(found), "",
+    ]
+
+
 def page(found, known):
     """All of it."""
+    if not found["stages"]:
+        return "\n".join(of_applications(found))
     parts = [
         "Calls in which the event loop waited (debox guard, more than 0.2 ms asleep), data set twice the memory, "
         f"{found['service']} for each request to the disk",
         waiting(found), "",
         "Requests for hot files at a fixed rate, and of 16 connections for all files", requests(found), "",
         "Starting scripts while many files are mapped (debox record)", forks(found), "",
+        *of_applications(found),
         "What each stage removes of the one before it", removed(known), "",
         "The thesis: SPECweb99 connections (2.5, Figure 2.8); latency and capacity (Table 3.3)", thesis(known), "",
         DIFFERENCES,

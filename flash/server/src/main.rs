@@ -172,7 +172,7 @@ struct OfStage {
     /// How long a file that is kept open is used before its name is looked up again
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     open_file_check: Duration,
-    /// Stage no-mmap: bytes of files that are taken to be in memory [default: a quarter of the memory]
+    /// Stages no-mmap and direct-cgi: bytes of files that are taken to be in memory [default: a quarter of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     assumed_memory: Option<u64>,
 }

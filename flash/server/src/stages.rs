@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The history of Flash (Ruan 2005, 2.5 and 3.5) as strategies of one server: how a loop opens a file, how it decides
-//! what is in memory, how it sends, and how scripts are started. A stage is one combination of these.
+//! what is in memory, how it sends, how scripts are started, and who sends the answers of applications. A stage is one
+//! combination of these.
 
 pub mod command;
 mod loop_state;
@@ -54,6 +55,15 @@ pub enum Starting {
     Helper,
 }
 
+/// How the answer of an application reaches its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answering {
+    /// The loop reads it from the application and sends it.
+    Relayed,
+    /// The application writes it to the client's socket.
+    Direct,
+}
+
 /// A server of the history, or today's.
 #[derive(Debug)]
 pub struct Stage {
@@ -73,10 +83,11 @@ pub struct Stage {
     pub residency: Residency,
     pub delivery: Delivery,
     pub starting: Starting,
+    pub answering: Answering,
 }
 
 /// In the order of the history.
-pub static STAGES: [Stage; 7] = [
+pub static STAGES: [Stage; 8] = [
     Stage {
         name: "original",
         sections: "2.4, 2.5.1",
@@ -91,6 +102,7 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Mincore,
         delivery: Delivery::Writev,
         starting: Starting::Forks,
+        answering: Answering::Relayed,
     },
     Stage {
         name: "sendfile",
@@ -104,6 +116,7 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Mincore,
         delivery: Delivery::Sendfile,
         starting: Starting::Forks,
+        answering: Answering::Relayed,
     },
     Stage {
         name: "fd-passing",
@@ -117,6 +130,7 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Mincore,
         delivery: Delivery::Sendfile,
         starting: Starting::Forks,
+        answering: Answering::Relayed,
     },
     Stage {
         name: "fork-helper",
@@ -131,6 +145,7 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Mincore,
         delivery: Delivery::Sendfile,
         starting: Starting::Helper,
+        answering: Answering::Relayed,
     },
     Stage {
         name: "no-mmap",
@@ -144,6 +159,21 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Assumed,
         delivery: Delivery::Sendfile,
         starting: Starting::Helper,
+        answering: Answering::Relayed,
+    },
+    Stage {
+        name: "direct-cgi",
+        sections: "2.5.5",
+        steps: "7",
+        does: "Applications write their answers to the client's socket; the loop passes them the socket.",
+        removes: "the loop's reading of each answer from the application, and its sending.",
+        waits: "sendfile, as before. What is removed is processor time, which a recording shows and the guard does not.",
+        calls: &["sendfile"],
+        opening: Opening::Passed,
+        residency: Residency::Assumed,
+        delivery: Delivery::Sendfile,
+        starting: Starting::Helper,
+        answering: Answering::Direct,
     },
     Stage {
         name: "new-sendfile",
@@ -158,6 +188,7 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Reported,
         delivery: Delivery::Copied,
         starting: Starting::Helper,
+        answering: Answering::Direct,
     },
     Stage {
         name: "today",
@@ -173,20 +204,15 @@ pub static STAGES: [Stage; 7] = [
         residency: Residency::Told,
         delivery: Delivery::BySize,
         starting: Starting::Helper,
+        answering: Answering::Direct,
     },
 ];
 
 /// Steps of Figure 2.8 that are no stage, and why.
-pub const NO_STAGES: [(&str, &str); 2] = [
-    (
-        "2",
-        "The patch of FreeBSD's virtual memory, which made mincore faster, is no part of a server.",
-    ),
-    (
-        "7",
-        "Programs that write to the client's socket themselves (2.5.5) are a choice of a location, not of the server.",
-    ),
-];
+pub const NO_STAGES: [(&str, &str); 1] = [(
+    "2",
+    "The patch of FreeBSD's virtual memory, which made mincore faster, is no part of a server.",
+)];
 
 /// # Errors
 ///
@@ -276,6 +302,7 @@ mod tests {
                 stage.residency,
                 stage.delivery,
                 stage.starting,
+                stage.answering,
             )
         };
         for pair in STAGES.windows(2) {

@@ -35,7 +35,7 @@ const fn case(stage: &'static str, owns: bool, waits_in: &'static [&'static str]
     }
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     case("original", true, &["openat2"]),
     case("original", false, &["openat2", "writev"]),
     case("sendfile", false, &["openat2", "sendfile"]),
@@ -43,6 +43,7 @@ const CASES: [Case; 10] = [
     case("fork-helper", true, &[]),
     case("no-mmap", true, &["sendfile"]),
     case("no-mmap", false, &["sendfile"]),
+    case("direct-cgi", false, &["sendfile"]),
     case("new-sendfile", false, &[]),
     case("today", true, &[]),
     case("today", false, &[]),

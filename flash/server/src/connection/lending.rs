@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lends the client's socket to a process of an application, which writes its answer there by itself. The server waits
-//! for the process to say that it has answered, and trusts nothing else of what it does.
+//! for the process to say that it has answered, and trusts nothing else of what it does. If the process is not to have the
+//! client's socket, it gets one end of a bridge in its place.
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::http::method::Method;
 use crate::http::request::Request;
 use crate::http::target::Target;
 use crate::sending::Sending;
+use crate::stages::Answering;
 use crate::upstream::application::pool::{Heard, Pool, Process};
 use crate::upstream::application::{Order, Report, Said, Then, EXPECTS, IS_11, IS_HEAD, KEEPS};
 use crate::upstream::http::Field;
@@ -54,7 +56,9 @@ impl Connection {
             return self.error(431, request, context);
         };
         let more = length - read as u64;
-        let bridge = self.transport.is_encrypted().then(|| {
+        let stage = context.options.stages.stage;
+        let is_bridged = self.transport.is_encrypted() || stage.answering == Answering::Relayed;
+        let bridge = is_bridged.then(|| {
             let taken = context.shared.spare.take(2).ok_or(Errno::MFILE)?;
             Bridge::new(more, taken)
         });
@@ -245,7 +249,7 @@ impl Connection {
             return Went::Ended;
         }
         if then == Then::Cut {
-            self.cut_lent(&lent, report.status, context);
+            self.cut_lent(&mut lent, report.status, context);
             return Went::Ended;
         }
         let is_passed = lent.bridge.as_ref().is_none_or(Bridge::is_passed);

@@ -20,7 +20,7 @@ pub struct Lent {
     pub(in crate::connection) message: Vec<u8>,
     /// Some of the content is still to be received.
     pub(in crate::connection) has_more: bool,
-    /// The client speaks TLS, so the process has not its socket.
+    /// What the process has in place of the client's socket, if it is not to have that.
     pub(in crate::connection) bridge: Option<Bridge>,
     /// `None`: the request waits for one.
     pub(in crate::connection) process: Option<Process>,

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use kit_console::Allowed;
 use serde_json::{json, Value};
 
-use super::{Delivery, Opening, Residency, Stage, Starting, NO_STAGES, STAGES};
+use super::{Answering, Delivery, Opening, Residency, Stage, Starting, NO_STAGES, STAGES};
 
 /// Options of `flash stages`.
 #[derive(Args)]
@@ -100,6 +100,10 @@ fn json(stage: &Stage) -> Value {
         "scripts": match stage.starting {
             Starting::Forks => "forks",
             Starting::Helper => "helper",
+        },
+        "applications": match stage.answering {
+            Answering::Relayed => "relayed",
+            Answering::Direct => "direct",
         },
     })
 }

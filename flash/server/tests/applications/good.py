@@ -41,6 +41,15 @@ def application(request):
         request.begin(200, [*TEXT, ("Content-Length", str(64 << 20))])
         for _ in range(64):
             request.write(b"x" * (1 << 20))
+    elif path == "/bytes":
+        length = int(request.variables["QUERY_STRING"])
+        request.answer(200, TEXT, (b"%09d\n" * (length // 10) % tuple(range(length // 10)))[:length])
+    elif path == "/family":
+        request.answer(200, TEXT, request._client.family.name.encode())
+    elif path == "/part":
+        request.begin(200, TEXT)
+        request.write(b"part")
+        request.read()
     elif path == "/error":
         raise RuntimeError("said by the application")
     elif path == "/late-error":

@@ -3,12 +3,16 @@
 // Both helpers stand on the same one.
 #![allow(clippy::duplicate_mod)]
 
+mod applications;
 mod page;
 #[path = "../program/mod.rs"]
 mod program;
 #[path = "../running/mod.rs"]
 mod running;
 mod scripts;
+#[allow(dead_code)] // A part is used.
+#[path = "../applications/support.rs"]
+mod support;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -178,7 +182,7 @@ fn each_stage_answers_byte_for_byte_as_todays() {
     let more = ["--list", "--precompressed"];
     let requests = requests();
     let stages = stages();
-    assert_eq!(stages.len(), 7, "{stages:?}");
+    assert_eq!(stages.len(), 8, "{stages:?}");
     let today = start(place.path(), "today", &more);
     let ask = |flash: &Running, request: &String| comparable(send(flash.address(), request));
     let expected: Vec<Vec<u8>> = requests.iter().map(|it| ask(&today, it)).collect();

@@ -20,6 +20,10 @@ fn judge(call: &str, class: &str) -> (Option<i32>, String) {
     let found = json!({
         "known": known["stages"], "service": "5ms",
         "stages": [{ "stage": "no-mmap", "user": null, "doubts": [], "waits": [wait], "hot": load, "cold": load }],
+        "applications": [{
+            "size": 200, "stage": "no-mmap", "loop_ns": 31_250, "loop_from_ns": 1, "loop_to_ns": 2, "processes_ns": 3,
+            "kernel_ns": 8000, "reads_ns": 1600, "reads": 1,
+        }],
         "scripts": [{ "stage": "fd-passing", "calls": [{ "call": "clone", "count": 3, "p50_ns": 1, "max_ns": 2 }] }],
     });
     let place = tempfile::tempdir().expect("a directory");
@@ -43,6 +47,8 @@ fn a_wait_that_a_stage_does_not_name_is_a_failure() {
         "no-mmap  root  sendfile  page read   7",
         "20.5",
         "1.8",
+        "31.2",
+        "20 %",
         "where 2026 differs",
     ] {
         assert!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Between a client that speaks TLS and a process of an application. The process is not to know the keys, so it gets one
-//! end of a pair of sockets in place of the client's, and the loop carries bytes between the other end and the client.
+//! Between a client and a process of an application that is not to have the client's socket: with TLS, as it is not to
+//! know the keys, and in the stages of Flash's history in which the server relayed answers. The process gets one end of a
+//! pair of sockets, and the loop carries bytes between the other end and the client.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Carries bytes between a client that speaks TLS and the process that answers it, and never waits for either.
+//! Carries bytes between a client and the process that answers it over a bridge, and never waits for either.
 
 use rustix::io::Errno;
 
@@ -63,6 +63,18 @@ impl Connection {
             }
         }
         Went::Paced
+    }
+
+    /// Passes on what the process has sent before the answer broke off, as far as the client takes it: it would have that
+    /// from a process with its socket, too.
+    pub(super) fn deliver_rest(&mut self, bridge: &mut Bridge, context: &mut Context) {
+        let mut delivered = 0;
+        while delivered < BYTES && self.writable && !self.is_gone {
+            match self.deliver_answer(bridge, context) {
+                0 => break,
+                length => delivered += length,
+            }
+        }
     }
 
     fn deliver_answer(&mut self, bridge: &mut Bridge, context: &mut Context) -> u64 {

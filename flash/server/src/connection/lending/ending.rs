@@ -40,16 +40,19 @@ impl Connection {
             self.error(status, lent.request, context);
             return Went::On;
         }
-        self.cut_lent(&lent, status, context);
+        self.cut_lent(&mut lent, status, context);
         Went::Ended
     }
 
     /// The answer cannot be finished. Closing the socket would not end the connection while the process has it, too.
-    pub(super) fn cut_lent(&mut self, lent: &Lent, status: u16, context: &mut Context) {
+    pub(super) fn cut_lent(&mut self, lent: &mut Lent, status: u16, context: &mut Context) {
         add(&context.counts().cut, 1);
         let Report { content, .. } = lent.report;
-        match &lent.bridge {
-            Some(bridge) => bridge.cut(),
+        match &mut lent.bridge {
+            Some(bridge) => {
+                self.deliver_rest(bridge, context);
+                bridge.cut();
+            }
             None => add(&context.counts().bytes, content),
         }
         self.record(Some(&lent.request), status, content, context);
@@ -112,7 +115,7 @@ impl Connection {
         let State::Lent(mut lent) = std::mem::replace(&mut self.state, State::Reading) else {
             return Next::Wait;
         };
-        self.cut_lent(&lent, 504, context);
+        self.cut_lent(&mut lent, 504, context);
         let until = context.now + DEATH_MS;
         lent.cut_until = Some(until);
         self.deadline = until;
