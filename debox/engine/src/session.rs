@@ -389,10 +389,12 @@ impl Session {
     /// Sentences about what this session could not see.
     pub(crate) fn notes(&self) -> Vec<String> {
         let hotplugged = self.clocks.as_ref().and_then(Clocks::unseen);
+        let untitled = self.events.borrow().titles.unseen();
         self.unsampled
             .clone()
             .into_iter()
             .chain(hotplugged)
+            .chain(untitled)
             .chain(self.left_out.notes())
             .collect()
     }

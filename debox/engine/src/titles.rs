@@ -1,7 +1,7 @@
 //! The processes' names from their command lines: the words with which a program was started, and the title that
 //! it has written over them since.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::report::Process;
@@ -48,6 +48,11 @@ pub(crate) struct Titles {
     processes: Vec<Process>,
     /// By process id, for processes that may still exist.
     living: HashMap<u32, Living>,
+    /// How many programs there was no room for.
+    left_out: u64,
+    /// Processes without room that still run the program that they were forked from: their next program is not
+    /// counted again.
+    copies_left_out: HashSet<u32>,
     /// The processes to be read next.
     queue: Vec<u32>,
     looked: Option<Instant>,
@@ -103,6 +108,7 @@ impl Titles {
             tables::TITLE_AT_END => {
                 self.rename(pid, &line());
                 self.living.remove(&pid);
+                self.copies_left_out.remove(&pid);
             }
             _ => {}
         }
@@ -132,6 +138,12 @@ impl Titles {
             let at = self.processes.len();
             self.living.insert(process.pid, Living::new(at, is_copy));
             self.processes.push(process);
+            return;
+        }
+        let is_counted = self.copies_left_out.remove(&process.pid) && !is_copy;
+        self.left_out += u64::from(!is_counted);
+        if is_copy && self.copies_left_out.len() < MAX_PROCESSES {
+            self.copies_left_out.insert(process.pid);
         }
     }
 
@@ -182,6 +194,23 @@ impl Titles {
     /// All processes of the session, with an entry for each program that a process ran.
     pub fn list(&self) -> Vec<Process> {
         self.processes.clone()
+    }
+
+    /// How many programs are not in the list, because it is full.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The same as a sentence.
+    pub fn unseen(&self) -> Option<String> {
+        let programs = match self.left_out {
+            0 => return None,
+            1 => "1 program is".to_string(),
+            many => format!("{many} programs are"),
+        };
+        Some(format!(
+            "The command lines of {programs} not known: there is room for those of {MAX_PROCESSES}."
+        ))
     }
 }
 
@@ -351,6 +380,33 @@ mod tests {
         assert_eq!(Line::of(b"", 12).arguments(), [CUT]);
         assert_eq!(Line::of(b"", 0).arguments(), [""; 0]);
         assert_eq!(Line::of(b"a\0\0b\0\0\0", 7).arguments(), ["a", "", "b"]);
+    }
+
+    #[test]
+    fn programs_without_room_are_counted_once() {
+        let mut titles = Titles::default();
+        for pid in 1..=MAX_PROCESSES as u32 {
+            titles.take(&seen(pid, tables::TITLE_OF_PARENT, 0, b"", 0));
+        }
+        assert_eq!((titles.left_out(), titles.unseen()), (0, None));
+        // Forked, and then a program of its own: one entry, as it would be in the list.
+        let beyond = MAX_PROCESSES as u32 + 1;
+        titles.take(&seen(beyond, tables::TITLE_OF_PARENT, 1, b"", 0));
+        titles.take(&seen(beyond, tables::TITLE_OF_PROGRAM, 0, b"ls\0", 3));
+        assert_eq!(titles.left_out(), 1);
+        let says = titles.unseen().expect("a sentence");
+        assert!(says.contains("1 program is not known"), "{says}");
+        // Its second program is a second one. So is another process with the same number.
+        titles.take(&seen(beyond, tables::TITLE_OF_PROGRAM, 0, b"cat\0", 4));
+        titles.take(&seen(beyond, tables::TITLE_AT_END, 0, b"cat\0", 4));
+        titles.take(&seen(beyond, tables::TITLE_OF_PARENT, 1, b"", 0));
+        titles.take(&seen(beyond, tables::TITLE_AT_END, 0, b"", 0));
+        titles.take(&seen(beyond, tables::TITLE_OF_PROGRAM, 0, b"ls\0", 3));
+        assert_eq!(titles.left_out(), 4);
+        assert_eq!(titles.list().len(), MAX_PROCESSES);
+        // The first ones still have their room.
+        titles.take(&seen(7, tables::TITLE_OF_PROGRAM, 0, b"top\0", 4));
+        assert_eq!(titles.left_out(), 4);
     }
 
     #[test]

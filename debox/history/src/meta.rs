@@ -64,6 +64,9 @@ pub struct Meta {
     /// Entries of `processes` for which there was no room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub processes_left_out: u64,
+    /// Processes that should have been recorded and were not, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_recorded: Vec<String>,
     /// The times in which records could not be written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,

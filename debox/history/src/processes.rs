@@ -14,8 +14,8 @@ const MAX: usize = 4096;
 const MAX_BYTES: usize = 512 << 10;
 
 impl Meta {
-    /// Stores the processes' names, as far as there is room.
-    pub fn set_processes(&mut self, processes: &[Process]) {
+    /// Stores the processes' names, as far as there is room. `unknown`: how many more programs there were.
+    pub fn set_processes(&mut self, processes: &[Process], unknown: u64) {
         let mut bytes = 0;
         let fits = |process: &&Process| {
             let words = process.command.iter().chain(&process.title);
@@ -29,12 +29,14 @@ impl Meta {
             .take_while(fits)
             .cloned()
             .collect();
-        self.processes_left_out = (processes.len() - self.processes.len()) as u64;
+        let no_room = (processes.len() - self.processes.len()) as u64;
+        self.processes_left_out = no_room.saturating_add(unknown);
     }
 
-    /// Copies them to the metadata of another file of the same recording.
+    /// Copies them, and those that were not recorded, to the metadata of another file of the same recording.
     pub fn copy_processes_to(&self, other: &mut Meta) {
         other.processes.clone_from(&self.processes);
+        other.not_recorded.clone_from(&self.not_recorded);
         other.processes_left_out = self.processes_left_out;
     }
 }
@@ -128,11 +130,11 @@ mod tests {
         let mut meta = Meta::default();
         let long = "x".repeat(1 << 10);
         let processes: Vec<Process> = (0..1000).map(|pid| process(pid, 0, &long)).collect();
-        meta.set_processes(&processes);
+        meta.set_processes(&processes, 0);
         assert!((400..520).contains(&meta.processes.len()));
         assert_eq!(meta.processes_left_out, 1000 - meta.processes.len() as u64);
-        meta.set_processes(&vec![process(1, 0, "a"); MAX + 3]);
-        assert_eq!((meta.processes.len(), meta.processes_left_out), (MAX, 3));
+        meta.set_processes(&vec![process(1, 0, "a"); MAX + 3], 4);
+        assert_eq!((meta.processes.len(), meta.processes_left_out), (MAX, 7));
     }
 
     #[test]

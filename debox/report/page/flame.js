@@ -84,6 +84,9 @@ function flameGraph(name, tree, words, pick, out) {
       .setSearchHandler((results, sum) => { out.textContent = `${results.length} frames match: ${words(sum, root.value)}`; })
       .onClick((d) => { if (d.data.kind !== "all") pick(d.data); });
     d3.select(place).datum(root).call(chart);
+    // The library draws over several frames of the screen, of which there are none before printing.
+    d3.timerFlush();
+    d3.select(place).selectAll("g.frame rect").interrupt().attr("width", function () { return this.parentNode.getAttribute("width"); });
     if (wanted) chart.search(escapeForSearch(wanted));
     keysOf(place, label, pick, out);
     return () => chart.destroy();

@@ -250,6 +250,7 @@ fn recording(
         last.insert((meta.host.clone(), meta.started_ns), file);
     }
     let mut lost = debox_history::Lost::default();
+    let mut not_recorded = Vec::new();
     let (mut complete, mut filtered_out, mut processes_left_out) = (true, 0u64, 0u64);
     for file in last.values() {
         let of = &file.meta.lost;
@@ -262,11 +263,13 @@ fn recording(
         complete &= file.meta.complete;
         filtered_out = filtered_out.saturating_add(file.meta.filtered_out);
         processes_left_out = processes_left_out.saturating_add(file.meta.processes_left_out);
+        not_recorded.extend(file.meta.not_recorded.iter().cloned());
     }
     let metas = || history.files.iter().map(|file| &file.meta);
     Recording {
         processes,
         processes_left_out,
+        not_recorded,
         files: history
             .files
             .iter()

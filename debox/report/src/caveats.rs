@@ -122,6 +122,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
             were(left_out)
         ));
     }
+    said.extend(recording.not_recorded.iter().cloned());
     said.extend(recording.says_who_is_unnamed());
     if recording.stacks_from_ns > 0 && recording.calls > 0 {
         said.push(format!(

@@ -35,3 +35,22 @@ pub struct LoopCause {
     pub caller: Option<String>,
     pub resource: Option<String>,
 }
+
+impl LoopCause {
+    /// Whether both are one row.
+    pub(crate) fn is_like(&self, other: &LoopCause) -> bool {
+        (&self.call, &self.label, self.is_inner_loop)
+            == (&other.call, &other.label, other.is_inner_loop)
+    }
+
+    /// Takes in waits of the same row.
+    pub(crate) fn add(&mut self, other: LoopCause) {
+        self.count = self.count.saturating_add(other.count);
+        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
+        if other.longest_ns > self.longest_ns {
+            self.longest_ns = other.longest_ns;
+            self.caller = other.caller;
+            self.resource = other.resource;
+        }
+    }
+}

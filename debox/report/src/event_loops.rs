@@ -60,7 +60,7 @@ fn event_loop(
     sums: &Aggregate,
     names: &Names,
 ) -> EventLoop {
-    let mut causes = Vec::new();
+    let mut causes: Vec<LoopCause> = Vec::new();
     for (kind, waits) in &looper.waits {
         let class = sums.class_of(kind.label, names);
         let call = names.get(kind.call);
@@ -70,7 +70,7 @@ fn event_loop(
             continue;
         }
         let maybe = |name| names.text(name).map(|text| text.to_string());
-        causes.push(LoopCause {
+        let cause = LoopCause {
             call: call.to_string(),
             label: names.get(kind.label).to_string(),
             class,
@@ -80,7 +80,12 @@ fn event_loop(
             longest_ns: waits.longest,
             caller: maybe(waits.caller),
             resource: maybe(waits.resource),
-        });
+        };
+        // An inner loop may get a new instance each time that it runs.
+        match causes.iter_mut().find(|known| known.is_like(&cause)) {
+            Some(known) => known.add(cause),
+            None => causes.push(cause),
+        }
     }
     let blocked = causes.iter().map(|cause| cause.blocked_ns);
     let blocked_ns = blocked.fold(0u64, u64::saturating_add);

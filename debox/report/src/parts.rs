@@ -41,6 +41,13 @@ impl Parts {
         self.preempted = self.preempted.saturating_add(other.preempted);
         self.irq = self.irq.saturating_add(other.irq);
     }
+
+    /// The time off the CPU.
+    pub fn without_cpu(mut self) -> Parts {
+        self.wall = self.wall.saturating_sub(self.cpu);
+        self.cpu = 0;
+        self
+    }
 }
 
 pub fn budget(parts: &Parts, idle: u64, has_irq: bool) -> Budget {

@@ -93,6 +93,8 @@ pub struct Recording {
     pub processes: Vec<Process>,
     /// Programs for which the recording had no room in `processes`: the last that began.
     pub processes_left_out: u64,
+    /// Processes that should have been recorded and were not, in sentences.
+    pub not_recorded: Vec<String>,
     pub lost: debox_history::Lost,
     pub filtered_out: u64,
     pub cut_off_bytes: u64,

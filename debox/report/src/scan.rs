@@ -297,7 +297,7 @@ impl<'a> Scanner<'a> {
                 pid: columns.pid[row],
                 comm: columns.comm.get(row),
                 calls: u64::from(in_call && !in_flight),
-                parts,
+                parts: if in_call { parts } else { parts.without_cpu() },
                 idle,
                 last: begin,
             };

@@ -138,6 +138,8 @@ fn a_selection_filters_everything_and_keys_suffice() {
     saw("trend-is-hidden", "true");
     saw("trend-of-link", "true");
     saw("keys", "true");
+    saw("on-paper", "true");
+    saw("after-paper", "true");
     saw("unnamed", "");
     saw("repeated", "");
     saw("landmarks", "1,1,1,1");

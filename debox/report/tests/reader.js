@@ -104,6 +104,13 @@ function showsTrend() {
   const ids = all("[id]").map((one) => one.id);
   note.repeated = ids.filter((id, index) => ids.indexOf(id) !== index).join();
   note.landmarks = ["header", "nav", "main", "footer"].map((name) => all(`body > ${name}`).length).join();
+  // Plots fit the paper while the page is printed, and the window after that.
+  const widest = () => Math.max(...all(".plot canvas, .plot svg").map((one) => one.getBoundingClientRect().width));
+  const onScreen = widest();
+  dispatchEvent(new Event("beforeprint"));
+  note.onPaper = widest() > 500 && widest() <= 680 && Number(at("#flame .frame rect").getAttribute("width")) > 500;
+  dispatchEvent(new Event("afterprint"));
+  note.afterPaper = onScreen > 700 && widest() === onScreen;
   note.finished = "yes";
 }
 }

@@ -9,7 +9,7 @@ use std::fs;
 
 use common::{call, calls, sleep, write};
 use debox_history::{Account, History, Limits, Meta, Writer};
-use debox_model::history::Call;
+use debox_model::history::{Budget, Call};
 use debox_model::report::{Process, Totals};
 use debox_report::{analyze, Analysis, FindingKind, Verdict};
 use proptest::prelude::*;
@@ -340,6 +340,7 @@ fn a_process_has_the_name_of_its_time_and_a_missing_name_is_told() {
             program(end_ns + 1_000, "second", "second.service"),
         ],
         processes_left_out: 3,
+        not_recorded: vec!["Not monitored: process 7 is hidden.".to_string()],
         ..common::meta()
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -365,8 +366,40 @@ fn a_process_has_the_name_of_its_time_and_a_missing_name_is_told() {
     let places = report.by_unit.rows.iter().map(|row| row.name.as_str());
     assert_eq!(places.collect::<Vec<_>>(), ["first.service", "(not known)"]);
     assert_eq!(report.recording.processes_left_out, 3);
-    let caveat = |text: &String| text.contains("no room for the names of 3 programs");
-    assert!(report.caveats.iter().any(caveat), "{:?}", report.caveats);
+    for caveat in [
+        "no room for the names of 3 programs",
+        "Not monitored: process 7 is hidden.",
+    ] {
+        let says = |text: &String| text.contains(caveat);
+        assert!(report.caveats.iter().any(says), "{:?}", report.caveats);
+    }
+}
+
+/// What a thread computes between its calls is in `user_cpu_ns`. A record of the time between two calls has a part of it.
+#[test]
+fn the_time_of_a_thread_counts_what_it_computes_between_calls_once() {
+    let between = Call {
+        wall_ns: 1_000_000,
+        budget: Budget {
+            cpu_ns: 900_000,
+            preempted_ns: 100_000,
+            ..Budget::default()
+        },
+        ..call("(user)", 20_000, 0, Vec::new())
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    let calls = [call("read", 10_000, 5_000, Vec::new()), between];
+    write(&path, &calls, 1 << 18);
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 2, &|_| {}).expect("a report").report;
+    let budget = &report.threads[0].budget;
+    assert_eq!(
+        (budget.wall_ns, budget.cpu_ns, budget.preempted_ns),
+        (105_000, 5_000, 100_000)
+    );
+    let budget = &report.by_process.rows[0].budget;
+    assert_eq!((budget.wall_ns, budget.cpu_ns), (105_000, 5_000));
 }
 
 /// `debox/schema/history-report-1.json` allows no field that it does not name, and requires all of

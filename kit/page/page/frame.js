@@ -147,10 +147,16 @@ function theme() {
   set(location.hash === "#dark" || system.matches);
   button.addEventListener("click", () => { set(!isDark()); drawAll(true); });
   system.addEventListener("change", () => { set(system.matches); drawAll(true); });
-  // Paper is light.
+  // Paper is light, and narrower than most windows: plots do not shrink by themselves.
   let before = false;
-  addEventListener("beforeprint", () => { before = isDark(); if (before) { set(false); drawAll(true); } });
-  addEventListener("afterprint", () => { if (before) { set(true); drawAll(true); } });
+  const print = (onPaper) => {
+    if (onPaper) before = isDark();
+    if (before) set(!onPaper);
+    document.body.classList.toggle("paper", onPaper);
+    drawAll(before);
+  };
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
 }
 
 // Marks the section that is being read in the list of sections.

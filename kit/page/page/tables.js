@@ -69,6 +69,8 @@ function table(all, rows, options = {}) {
     const shown = order.filter((at) => first.has(at) || at === keep);
     arrange(body, shown.map((at) => lines[at] || (lines[at] = row(at))));
     place.dataset.matches = left.length;
+    // Paper has no button.
+    place.dataset.unprinted = left.length > most ? `${counted(left.length - most, "more row")} ${left.length - most === 1 ? "is" : "are"} not printed.` : "";
     more.hidden = left.length <= limit + 2;
     more.textContent = whole ? `Show ${limit} rows` : `Show all ${count(left.length)} rows`;
     more.setAttribute("aria-expanded", String(whole));

@@ -181,9 +181,7 @@ impl Sink {
     pub fn tick(&mut self, recorder: &Recorder) -> Result<()> {
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
-            self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
-            self.meta.deadlocks = recorder.deadlocks().to_vec();
-            self.meta.set_processes(&recorder.processes());
+            self.take_account(recorder)?;
             if let Target::File { writer, .. } = &mut self.target {
                 self.meta.copy_processes_to(writer.meta_mut());
             }
@@ -217,6 +215,17 @@ impl Sink {
         if may_try && (is_too_large || (full && !self.is_stuck)) {
             self.next_file(is_too_large)?;
         }
+        Ok(())
+    }
+
+    /// Reads the losses, the deadlocks and the names of processes so far.
+    fn take_account(&mut self, recorder: &Recorder) -> Result<()> {
+        let missing = recorder.missing()?;
+        self.meta.lost = lost(&missing, &self.meta.lost);
+        self.meta.deadlocks = recorder.deadlocks().to_vec();
+        self.meta
+            .set_processes(&recorder.processes(), missing.programs);
+        self.meta.not_recorded = missing.left_out;
         Ok(())
     }
 
@@ -266,12 +275,12 @@ impl Sink {
 
     /// Writes the flight recorder's content to a file; `None` if there is no flight recorder.
     pub fn write_flight(&mut self, recorder: &Recorder) -> Result<Option<Written>> {
+        if matches!(self.target, Target::Memory(_)) {
+            self.take_account(recorder)?;
+        }
         let Target::Memory(flight) = &mut self.target else {
             return Ok(None);
         };
-        self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
-        self.meta.deadlocks = recorder.deadlocks().to_vec();
-        self.meta.set_processes(&recorder.processes());
         let mut meta = self.meta.clone();
         meta.ended_ns = debox::session::monotonic_ns();
         let (path, summary) = self
@@ -299,7 +308,8 @@ impl Sink {
         self.meta.lost = lost(missing, &self.meta.lost);
         self.meta.account = (!self.is_over).then(|| Account::of(report));
         self.meta.deadlocks.clone_from(&report.deadlocks);
-        self.meta.set_processes(&report.processes);
+        self.meta.set_processes(&report.processes, missing.programs);
+        self.meta.not_recorded.clone_from(&missing.left_out);
         let dropped_early = match &self.target {
             Target::Memory(flight) => flight.dropped_early,
             _ => 0,

@@ -15,6 +15,8 @@ pub struct Missing {
     pub interruptions: u64,
     /// Without privilege: threads that were monitored until they got other rights than the recorder's.
     pub left: Vec<u32>,
+    /// Programs whose command lines there was no room for.
+    pub programs: u64,
     /// Processes that should be recorded and are not, in sentences.
     pub left_out: Vec<String>,
 }

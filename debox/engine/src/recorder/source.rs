@@ -197,6 +197,7 @@ impl Source {
                     probe_misses: missing.probe_misses,
                     interruptions: session.interruptions(),
                     left: missing.left,
+                    programs: session.events().titles.left_out(),
                     left_out: session.left_out(),
                     ..Missing::default()
                 });
@@ -204,13 +205,16 @@ impl Source {
         };
         let (records, sleeps) = session.history_lost();
         let lost = session.lost()?;
-        let stacks_lost = session.events().stacks.borrow().lost;
+        let events = session.events();
+        let (stacks_lost, programs) = (events.stacks.borrow().lost, events.titles.left_out());
+        drop(events);
         Ok(Missing {
             records: records + lost.records,
             sleeps,
             stacks: lost.stacks + stacks_lost,
             threads: lost.threads,
             probe_misses: session.probe_misses()?,
+            programs,
             left_out: session.left_out(),
             ..Missing::default()
         })

@@ -340,6 +340,21 @@ fn members_that_cannot_be_monitored_are_named_and_are_a_doubt() {
     let notes = report["unseen"].to_string();
     assert!(notes.contains(&why), "{notes}");
 
+    // A recording names them when it ends, and keeps them.
+    let file = place.report_file().with_extension("parquet");
+    let file = file.to_str().expect("a plain name");
+    let record = ["record", "--user", &user, "--for", "500ms", "-o", file];
+    let recorded = Debox::bare(record)
+        .binary(&binary)
+        .finish_under(&place.words_of(USER))
+        .code(0);
+    recorded.says(&[why.as_str()]);
+    let read = Debox::bare(["report", "--json", file])
+        .binary(&binary)
+        .finish_under(&place.words_of(USER))
+        .code(0);
+    assert!(read.stdout.contains(&why), "{read}");
+
     let guard = Debox::bare(["guard", "--user", &user, "--for", "500ms"]).binary(&binary);
     let guarded = guard.finish_under(&place.words_of(USER));
     assert_eq!(guarded.status.code(), Some(3), "{guarded}");

@@ -140,6 +140,7 @@ impl RemoteSession {
         }
         let incomplete = self.what_is_missing();
         let has_gaps = !self.gaps.is_empty();
+        notes.extend(self.events.get_mut().titles.unseen());
         notes.extend(self.left_out.notes());
         notes.append(&mut self.gaps);
         notes.extend(incomplete.clone());
