@@ -187,8 +187,8 @@ fn a_running_loop_is_guarded_if_it_is_ones_own() {
 fn triggers_act_on_ones_own_processes_without_privilege() {
     let _alone = alone();
     let place = Place::with_broker(&[]);
-    let slow = "syscall == nanosleep && blocked > 1ms && ret == 0 => signal USR1, limit none";
-    let label = "label == timer && longest > 1ms => limit none";
+    let slow = "syscall == nanosleep && blocked > 10ms && ret == 0 => signal USR1, limit none";
+    let label = "label == timer && longest > 10ms => limit none";
     let run = place.report_of(USER, || {
         let run = place.run("trigger").args(["next", "20"]);
         run.options(["--trigger", slow, "--trigger", label])

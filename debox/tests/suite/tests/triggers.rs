@@ -38,7 +38,7 @@ fn run(mode: &str, n: u64, triggers: &[&str]) -> Measured {
 
 #[test]
 fn the_signal_arrives_before_the_next_instruction() {
-    let slow = "syscall == nanosleep && blocked > 1ms && ret == 0 => signal USR1, limit none";
+    let slow = "syscall == nanosleep && blocked > 10ms && ret == 0 => signal USR1, limit none";
     let run = run("next", 20, &[slow]);
     assert_eq!(run.fact("at_once"), 20, "before the next instruction");
     assert_eq!(run.fact("handled"), 20);
@@ -60,7 +60,7 @@ fn the_signal_arrives_before_the_next_instruction() {
 
 #[test]
 fn what_fired_has_its_parts_and_both_stacks() {
-    let run = run("next", 3, &["syscall == nanosleep && longest >= 1ms"]);
+    let run = run("next", 3, &["syscall == nanosleep && longest >= 10ms"]);
     let trigger = trigger(&run, 0);
     assert_eq!(calls(trigger).len(), 3, "{trigger:#}");
     for call in calls(trigger) {
