@@ -64,6 +64,17 @@ fn requests() -> Vec<String> {
     all
 }
 
+/// Without the fields that tell the files of one server from those of another.
+fn of_any_file(mut answer: Vec<u8>) -> Vec<u8> {
+    for field in ["\r\nETag: ", "\r\nLast-Modified: "] {
+        while let Some(begin) = memchr::memmem::find(&answer, field.as_bytes()) {
+            let length = memchr::memmem::find(&answer[begin + 2..], b"\r\n");
+            answer.drain(begin..begin + 2 + length.expect("the end of a line"));
+        }
+    }
+    answer
+}
+
 /// What comes until the connection ends, and whether that end was a reset.
 fn ask(program: &Program, request: &str) -> (Vec<u8>, bool) {
     let mut stream = program.connect();
@@ -77,7 +88,7 @@ fn ask(program: &Program, request: &str) -> (Vec<u8>, bool) {
         });
         stream.read_to_end(&mut answer).is_err()
     });
-    (comparable(answer), is_reset)
+    (of_any_file(comparable(answer)), is_reset)
 }
 
 /// Status and bytes of each request that was answered, in the access log.
