@@ -78,7 +78,9 @@ impl Spare {
     pub fn leave(&self, connections: usize, loops: usize, open_files: usize) {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let most = limit.saturating_sub(connections + others(loops, open_files));
+        let room = limit.saturating_sub(others(loops, open_files));
+        // Also if there may be more connections than there is room for, as where nothing checks a configuration.
+        let most = room.saturating_sub(connections).max(room / 3);
         self.most.store(most.max(1), Ordering::Relaxed);
     }
 
@@ -114,11 +116,22 @@ mod tests {
     #[test]
     fn no_more_are_taken_than_there_are() {
         let spare = Arc::new(Spare::default());
-        spare.leave(1 << 40, 1, 0);
-        let one = spare.take(1).expect("there is one in any case");
+        spare.most.store(1, Ordering::Relaxed);
+        let one = spare.take(1).expect("there is one");
         assert!(spare.take(1).is_none());
         drop(one);
         assert!(spare.take(2).is_none());
         assert!(spare.take(1).is_some());
+    }
+
+    #[test]
+    fn requests_have_a_third_of_the_room_in_any_case() {
+        let spare = Arc::new(Spare::default());
+        spare.leave(1 << 40, 1, 0);
+        let most = spare.most.load(Ordering::Relaxed);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        assert!(most >= (limit as usize).saturating_sub(others(1, 0)) / 3);
+        spare.leave(1, 1, 1 << 40);
+        assert_eq!(spare.most.load(Ordering::Relaxed), 1);
     }
 }
