@@ -17,6 +17,7 @@ function heading() {
   document.getElementById("facts").textContent =
     `Linux ${environment.kernel}; ${environment.cpu_model || environment.architecture}; ${count(environment.cpus_online)} CPUs; ` +
     `${data.meta.rounds_done} of ${data.meta.rounds} rounds, begun ${data.meta.started}; ` +
+    (data.meta.instances > 1 ? `${count(data.meta.instances)} processes at the same time, ${count(data.meta.samples_dropped)} samples dropped; ` : "") +
     `other work took ${percent(noise.taken_share)} of the CPU before the run`;
 }
 

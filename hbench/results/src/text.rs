@@ -133,8 +133,9 @@ fn machine(out: &mut impl Write, meta: &Meta) -> io::Result<()> {
     );
     if meta.instances > 1 {
         words.push(format!(
-            "{} processes at the same time: times as each saw them, rates of all together",
-            meta.instances
+            "{} processes at the same time: times as each saw them, rates of all together, {} dropped",
+            meta.instances,
+            counted(meta.samples_dropped, "sample")
         ));
     }
     words.extend(meta.under.as_ref().map(|under| format!("under: {under}")));

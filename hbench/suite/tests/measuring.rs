@@ -393,14 +393,26 @@ fn a_slower_system_call_is_named_and_memory_is_not() {
 #[test]
 fn all_cpus_measure_at_the_same_time() {
     let (mut command, _directory, path) = quick("2", &["memory.read/16K", "pipe.latency/two-cpus"]);
-    command.arg("--parallel");
+    // So different that they are ready, and end, at different times.
+    command.args([
+        "--parallel",
+        "process.exec/dynamic",
+        "file.create/4K",
+        "context-switch/2-processes-0K",
+    ]);
     let recorded = result(command, &path);
     let instances = recorded.meta.instances as usize;
     if instances < 2 {
         debox_skipped::skipped("there is one CPU");
         return;
     }
-    assert_eq!(recorded.samples.len(), 2 * instances);
+    // Each ran until the last one had its sample, so none are dropped.
+    assert_eq!(recorded.samples.len(), 2 * 4 * instances);
+    assert_eq!(
+        recorded.meta.samples_dropped, 0,
+        "{:?}",
+        recorded.meta.left_out
+    );
     let cpus: std::collections::BTreeSet<_> = recorded.samples.iter().map(|one| one.cpu).collect();
     assert_eq!(cpus.len(), instances);
     assert!(reason(&recorded, "pipe.latency/two-cpus").contains("second CPU"));
