@@ -66,7 +66,7 @@ fn reason(recorded: &Recorded, name: &str) -> String {
 
 #[test]
 fn every_benchmark_is_measured_or_says_why_not() {
-    let (command, directory, path) = quick("1", &[]);
+    let (command, directory, path) = quick("1", &["--all"]);
     let recorded = result(command, &path);
     let all = cases();
     for case in &all {
@@ -109,6 +109,24 @@ fn every_benchmark_is_measured_or_says_why_not() {
     // What was made for it is gone.
     let left = fs::read_dir(directory.path()).expect("a directory").count();
     assert_eq!(left, 1, "only the result is there");
+}
+
+#[test]
+fn what_answers_to_other_suites_is_measured_by_name() {
+    let listed = said(&output(&mut hbench(&["list", "select"])));
+    assert!(listed.contains("by name     1000, tcp-10"), "{listed}");
+    let (command, _directory, path) = quick("1", &["select.descriptors/1", "memory.strided"]);
+    let recorded = result(command, &path);
+    let names: Vec<&str> = recorded.samples.iter().map(|one| &*one.benchmark).collect();
+    for name in [
+        "select.descriptors/10",
+        "select.descriptors/1000",
+        "memory.strided/copy-256K",
+    ] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    let both = output(&mut hbench(&["run", "--all", "call.null"]));
+    assert_eq!(both.status.code(), Some(2), "{}", said(&both));
 }
 
 #[test]
