@@ -17,6 +17,7 @@ function heading() {
   document.getElementById("facts").textContent =
     `Linux ${environment.kernel}; ${environment.cpu_model || environment.architecture}; ${count(environment.cpus_online)} CPUs; ` +
     `${data.meta.rounds_done} of ${data.meta.rounds} rounds, begun ${data.meta.started}; ` +
+    (data.meta.instances > 1 ? `${count(data.meta.instances)} processes at the same time, ${count(data.meta.samples_dropped)} samples dropped; ` : "") +
     `other work took ${percent(noise.taken_share)} of the CPU before the run`;
 }
 
@@ -127,9 +128,10 @@ function evidence(entry) {
 
 function parts(entry, explained) {
   const rows = explained.parts.map((part) => ({ name: linked(part.benchmark), ns: part.ns, how: part.how }));
-  rows.push({ name: "residual", ns: explained.residual_ns, how: explained.residual });
-  rows.push({ name: "measured", ns: explained.measured_ns, how: "" });
-  return table([["part", (row) => row.name], ["time", (row) => precise(row.ns), "n"],
+  rows.push({ name: "predicted", ns: explained.predicted_ns, how: "the sum of the parts", interval: explained.predicted_interval_ns });
+  rows.push({ name: "residual", ns: explained.residual_ns, how: explained.residual, interval: explained.residual_interval_ns });
+  rows.push({ name: "measured", ns: explained.measured_ns, how: "", interval: explained.measured_interval_ns });
+  return table([["part", (row) => row.name], ["time", (row) => precise(row.ns), "n"], ["95 %", (row) => row.interval ? `${precise(row.interval[0])} to ${precise(row.interval[1])}` : "", "n"],
     ["share", (row) => percent(row.ns / explained.measured_ns), "n"], ["how often; what the parts leave out", (row) => row.how, "long"]], rows);
 }
 

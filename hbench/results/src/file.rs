@@ -209,6 +209,7 @@ pub(crate) mod tests {
             rounds_done: 11,
             sample_ns: 1,
             instances: 1,
+            samples_dropped: 0,
             under: None,
             clock: Clock::MonotonicRaw { overhead_ns: 20.0 },
             environment: Environment::default(),

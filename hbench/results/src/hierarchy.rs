@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kit_stats::{middle, CONFIDENCE};
 use serde::{Deserialize, Serialize};
 
 use crate::figures::Figure;
@@ -63,14 +64,18 @@ pub struct ExplainedPart {
     pub how: String,
 }
 
-/// One benchmark, predicted and measured; times are of one operation.
+/// One benchmark, predicted and measured; times are of one operation. Intervals are of 95 %, and null if the benchmark or a
+/// part has one sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explained {
     pub benchmark: String,
     pub measured_ns: f64,
+    pub measured_interval_ns: Option<(f64, f64)>,
     pub predicted_ns: f64,
+    pub predicted_interval_ns: Option<(f64, f64)>,
     /// What was measured and not predicted.
     pub residual_ns: f64,
+    pub residual_interval_ns: Option<(f64, f64)>,
     /// What the parts leave out.
     pub residual: String,
     pub parts: Vec<ExplainedPart>,
@@ -106,33 +111,49 @@ fn explain_node(
 ) -> Option<Explained> {
     let measured = figures.get(node.benchmark.as_str())?;
     let mut parts = Vec::new();
+    // In each draw of the bootstrap. All benchmarks draw the same rounds, so what disturbed a round moves both sides.
+    let mut predicted_draws = vec![0.0; measured.draws.len()];
     for part in &node.parts {
         let figure = figures.get(part.benchmark.as_str())?;
-        let per_byte = || Some(figure.operation_ns / figure.bytes? as f64);
-        let (unit, what) = match part.per {
+        let of_bytes = |bytes: u64| Some(bytes as f64 / figure.bytes? as f64);
+        let (operations, what) = match part.per {
             Per::Byte => {
                 let bytes = measured.bytes?;
-                (per_byte()? * bytes as f64, kit_units::bytes(bytes))
+                (of_bytes(bytes)?, kit_units::bytes(bytes))
             }
-            Per::Page => (per_byte()? * page_bytes as f64, "a page".to_string()),
-            Per::Operation => (figure.operation_ns, figure.operation.clone()),
+            Per::Page => (of_bytes(page_bytes)?, "a page".to_string()),
+            Per::Operation => (1.0, figure.operation.clone()),
         };
+        let operations = operations * part.times;
+        // Without draws of a part there are none of the sum.
+        predicted_draws.truncate(figure.draws.len());
+        for (sum, draw) in predicted_draws.iter_mut().zip(&figure.draws) {
+            *sum += operations * draw;
+        }
         let how = match part.times {
             1.0 => what,
             times => format!("{times} x {what}"),
         };
         parts.push(ExplainedPart {
             benchmark: part.benchmark.clone(),
-            ns: unit * part.times,
+            ns: figure.operation_ns * operations,
             how: kit_console::printable(&how).into_owned(),
         });
     }
     let predicted_ns = parts.iter().map(|part| part.ns).sum::<f64>();
+    let interval = |draws: &[f64]| (!draws.is_empty()).then(|| middle(draws, CONFIDENCE));
+    let both = measured.draws.iter().zip(&predicted_draws);
+    let residual_draws: Vec<f64> = both
+        .map(|(measured, predicted)| measured - predicted)
+        .collect();
     Some(Explained {
         benchmark: node.benchmark.clone(),
         measured_ns: measured.operation_ns,
+        measured_interval_ns: measured.interval_ns,
         predicted_ns,
+        predicted_interval_ns: interval(&predicted_draws),
         residual_ns: measured.operation_ns - predicted_ns,
+        residual_interval_ns: interval(&residual_draws),
         residual: node.residual.clone(),
         parts,
     })
@@ -168,6 +189,64 @@ mod tests {
             let parts: f64 = node.parts.iter().map(|part| part.ns).sum();
             assert!((parts + node.residual_ns - node.measured_ns).abs() < 1e-9);
         }
+    }
+
+    /// The interval of a sum of independent parts, by what the bootstrap has to agree with: the root of the sum of squares.
+    #[test]
+    fn intervals_are_those_of_the_sum() {
+        // Not in step with each other: one repeats after 3 rounds, the other after 5.
+        let values = |middle: f64, amplitude: f64, period: usize| -> Vec<f64> {
+            let phase = |round: usize| (round % period) as f64 / (period - 1) as f64 - 0.5;
+            (0..60)
+                .map(|round| middle + amplitude * phase(round))
+                .collect()
+        };
+        let (read, write) = (values(40.0, 8.0, 3), values(60.0, 6.0, 5));
+        let steady = [90.0; 60];
+        let result = recorded(&[
+            ("memory.copy/16K", &steady),
+            ("memory.read/16K", &read),
+            ("memory.write/16K", &write),
+        ]);
+        let figures = figures(&result);
+        let half = |interval: Option<(f64, f64)>| {
+            let (low, high) = interval.expect("several samples");
+            (high - low) / 2.0
+        };
+        let node = explain(&figures, 4096).nodes.remove(0);
+        let own = |at: usize| half(figures[at].interval_ns);
+        let wanted = own(1).hypot(own(2));
+        for found in [node.predicted_interval_ns, node.residual_interval_ns] {
+            let found = half(found);
+            assert!((found / wanted - 1.0).abs() < 0.15, "{found}, {wanted}");
+        }
+        assert_eq!(half(node.measured_interval_ns), 0.0);
+        let (low, high) = node.residual_interval_ns.expect("several samples");
+        assert!(low < node.residual_ns && node.residual_ns < high);
+    }
+
+    /// What slows a whole round slows both sides: the residual is more certain than the measured time.
+    #[test]
+    fn what_disturbs_a_round_does_not_widen_the_residual() {
+        let slowed: Vec<f64> = (0..12).map(|round| 100.0 + f64::from(round % 4)).collect();
+        let call: Vec<f64> = slowed.iter().map(|ns| ns / 2.0).collect();
+        let result = recorded(&[("map.anonymous/4K", &slowed), ("call.null", &call)]);
+        let node = explain(&figures(&result), 4096).nodes.remove(0);
+        let (low, high) = node.residual_interval_ns.expect("several samples");
+        assert!(low.abs() < 1e-9 && high.abs() < 1e-9, "{node:?}");
+        let (low, high) = node.measured_interval_ns.expect("several samples");
+        assert!(high - low > 1.0, "{node:?}");
+    }
+
+    #[test]
+    fn a_part_with_one_sample_leaves_the_residual_without_an_interval() {
+        let result = recorded(&[("file.fstat", &[9.0, 8.0, 9.0]), ("call.null", &[4.0])]);
+        let node = explain(&figures(&result), 4096).nodes.remove(0);
+        assert!(node.measured_interval_ns.is_some());
+        assert_eq!(
+            (node.predicted_interval_ns, node.residual_interval_ns),
+            (None, None)
+        );
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub fn join(results: Vec<Recorded>) -> Result<Recorded> {
         joined.meta.rounds += one.meta.rounds;
         joined.meta.rounds_done += one.meta.rounds_done;
         joined.meta.duration_ns += one.meta.duration_ns;
+        joined.meta.samples_dropped += one.meta.samples_dropped;
         let new = names(&one);
         joined.meta.benchmarks.extend(
             one.meta

@@ -65,6 +65,9 @@ pub struct Meta {
     pub sample_ns: u64,
     /// Processes that measured at the same time, each on its own CPU.
     pub instances: u32,
+    /// Samples that do not count, as not all of these processes ran during them.
+    #[serde(default)]
+    pub samples_dropped: u64,
     /// The command under which samples ran.
     pub under: Option<String>,
     pub clock: Clock,

@@ -133,8 +133,9 @@ fn machine(out: &mut impl Write, meta: &Meta) -> io::Result<()> {
     );
     if meta.instances > 1 {
         words.push(format!(
-            "{} processes at the same time: times as each saw them, rates of all together",
-            meta.instances
+            "{} processes at the same time: times as each saw them, rates of all together, {} dropped",
+            meta.instances,
+            counted(meta.samples_dropped, "sample")
         ));
     }
     words.extend(meta.under.as_ref().map(|under| format!("under: {under}")));
@@ -287,6 +288,14 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
+/// In parentheses.
+fn interval(of: Option<(f64, f64)>) -> String {
+    match of {
+        Some((low, high)) => format!("({} to {})", time(low), time(high)),
+        None => "(?)".to_string(),
+    }
+}
+
 /// Each node, its parts, and what they leave unexplained.
 pub fn explanation(out: &mut impl Write, nodes: &[Explained], width: usize) -> io::Result<()> {
     for (at, node) in nodes.iter().enumerate() {
@@ -295,11 +304,14 @@ pub fn explanation(out: &mut impl Write, nodes: &[Explained], width: usize) -> i
         }
         writeln!(
             out,
-            "{}: measured {}, predicted {}, residual {} ({} of the measured time)",
+            "{}: measured {} {}, predicted {} {}, residual {} {}, {} of the measured time",
             printable(&node.benchmark),
             time(node.measured_ns),
+            interval(node.measured_interval_ns),
             time(node.predicted_ns),
+            interval(node.predicted_interval_ns),
             time(node.residual_ns),
+            interval(node.residual_interval_ns),
             percent(node.residual_ns / node.measured_ns)
         )?;
         let mut table = grid(&["part", ">time", ">share", "how"], width);

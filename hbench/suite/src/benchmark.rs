@@ -14,8 +14,11 @@ pub struct Benchmark {
     pub group: &'static str,
     /// What one operation is. Times are of one operation.
     pub operation: &'static str,
-    /// Sizes, counts or kinds that are measured separately; empty if there is only one.
+    /// Sizes, counts or kinds that are measured separately.
     pub variants: &'static [&'static str],
+    /// Variants that are measured only if they are named, or with `--all`: they answer to rows of other suites. With
+    /// neither these nor the others there is one case, without a variant.
+    pub by_name: &'static [&'static str],
     /// Benchmarks, or parts of the machine, that determine its time.
     pub depends_on: &'static [&'static str],
     /// The rows of other suites that it answers to.
@@ -32,6 +35,8 @@ pub struct Case {
     pub benchmark: &'static Benchmark,
     /// `""`: it has none.
     pub variant: &'static str,
+    /// Whether it is measured without being named.
+    pub is_usual: bool,
 }
 
 impl Case {
@@ -57,14 +62,17 @@ impl Case {
 impl Benchmark {
     pub fn cases(&'static self) -> Vec<Case> {
         let one: &'static [&'static str] = &[""];
-        let variants = match self.variants.is_empty() {
+        let variants = match self.variants.is_empty() && self.by_name.is_empty() {
             true => one,
             false => self.variants,
         };
-        let case = |variant: &&'static str| Case {
-            benchmark: self,
-            variant,
+        let of = |variants: &'static [&'static str], is_usual| {
+            variants.iter().map(move |variant| Case {
+                benchmark: self,
+                variant,
+                is_usual,
+            })
         };
-        variants.iter().map(case).collect()
+        of(variants, true).chain(of(self.by_name, false)).collect()
     }
 }

@@ -5,9 +5,11 @@
 //! the benchmark's function with a [`sampler`]. [`capture`] says what machine it was. [`decompose`] does so under `debox`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod arithmetic;
 pub mod benchmark;
 pub mod benchmarks;
 pub mod capture;
+mod chain;
 pub mod clock;
 pub mod decompose;
 mod descriptors;

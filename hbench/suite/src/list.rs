@@ -5,12 +5,16 @@ use std::io::Write;
 
 use anyhow::Result;
 use hbench::benchmark::Benchmark;
+use hbench::benchmarks::cases;
 use kit_console::Allowed;
 
 use crate::measure::select;
 
 pub fn list(names: &[String]) -> Result<()> {
-    let cases = select(names)?;
+    let cases = match names {
+        [] => cases(),
+        names => select(names)?,
+    };
     kit_console::print(Allowed::Text, |out| {
         let mut last: Option<&Benchmark> = None;
         for case in &cases {
@@ -27,14 +31,17 @@ pub fn list(names: &[String]) -> Result<()> {
                 )?;
             }
             last = Some(own);
-            let variants: Vec<&str> = cases
-                .iter()
-                .filter(|other| other.benchmark.name == own.name && !other.variant.is_empty())
-                .map(|other| other.variant)
-                .collect();
+            let variants = |is_usual: bool| -> Vec<&str> {
+                let of = cases
+                    .iter()
+                    .filter(|other| other.benchmark.name == own.name && other.is_usual == is_usual);
+                let named = of.map(|other| other.variant);
+                named.filter(|variant| !variant.is_empty()).collect()
+            };
             writeln!(out, "  {}: {}", own.name, own.operation)?;
             for (what, values) in [
-                ("variants", variants.as_slice()),
+                ("variants", variants(true).as_slice()),
+                ("by name", variants(false).as_slice()),
                 ("depends on", own.depends_on),
                 ("answers to", own.answers_to),
                 ("verified by", &[own.verified_by]),

@@ -16,7 +16,7 @@ use kit_files::output;
 use crate::options::{self, Measuring};
 use crate::progress::Progress;
 
-/// The benchmarks that are named, or whose name begins so. All if none is named.
+/// The benchmarks that are named, or whose name begins so. If none is named, the usual ones.
 ///
 /// # Errors
 ///
@@ -30,26 +30,27 @@ pub fn select(names: &[String]) -> Result<Vec<Case>> {
             "no benchmark's name begins with {name}: see `hbench list`"
         );
     }
-    let is_named = |case: &Case| {
-        names.is_empty()
-            || names
-                .iter()
-                .any(|name| case.name().starts_with(name.as_str()))
+    let is_selected = |case: &Case| match names {
+        [] => case.is_usual,
+        names => {
+            let mut names = names.iter();
+            names.any(|name| case.name().starts_with(name.as_str()))
+        }
     };
-    Ok(all.into_iter().filter(is_named).collect())
+    Ok(all.into_iter().filter(is_selected).collect())
 }
 
-fn plan(names: &[String], measuring: &Measuring, under: Option<&str>) -> Result<Plan> {
+fn plan(cases: Vec<Case>, measuring: &Measuring, under: Option<&str>) -> Plan {
     let directory = measuring.directory.clone();
-    Ok(Plan {
-        cases: select(names)?,
+    Plan {
+        cases,
         rounds: measuring.rounds,
         sample: measuring.sample,
         is_parallel: measuring.parallel,
         under: under.map(str::to_string),
         directory: directory.unwrap_or_else(std::env::temp_dir),
         may_drop_caches: measuring.cold,
-    })
+    }
 }
 
 /// What was measured, and whether the file has it: figures that took minutes are shown whatever becomes of the file.
@@ -57,11 +58,11 @@ pub fn run(arguments: &options::Run) -> Result<(Recorded, Result<()>)> {
     if let Some(path) = &arguments.output {
         output::check(path)?;
     }
-    let plan = plan(
-        &arguments.names,
-        &arguments.measuring,
-        arguments.under.as_deref(),
-    )?;
+    let selected = match arguments.all {
+        true => cases(),
+        false => select(&arguments.names)?,
+    };
+    let plan = plan(selected, &arguments.measuring, arguments.under.as_deref());
     catch();
     let mut runs = [Run::prepare(plan)?];
     // After each round the file is whole, whatever ends this process.
@@ -80,11 +81,12 @@ pub fn run(arguments: &options::Run) -> Result<(Recorded, Result<()>)> {
 
 /// Both commands' results.
 pub fn live(arguments: &options::Compare) -> Result<[Recorded; 2]> {
-    let plan = |under: &str| plan(&arguments.names, &arguments.measuring, Some(under));
+    let selected = select(&arguments.names)?;
+    let plan = |under: &str| plan(selected.clone(), &arguments.measuring, Some(under));
     catch();
     let mut runs = [
-        Run::prepare(plan(&arguments.a)?)?,
-        Run::prepare(plan(&arguments.b)?)?,
+        Run::prepare(plan(&arguments.a))?,
+        Run::prepare(plan(&arguments.b))?,
     ];
     rounds(&mut runs, |_| Ok(()))?;
     for (run, command) in runs.iter().zip([&arguments.a, &arguments.b]) {

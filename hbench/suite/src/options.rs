@@ -114,9 +114,12 @@ pub struct Measuring {
 
 #[derive(Args)]
 pub struct Run {
-    /// Benchmarks: names, or their beginnings [default: all]
+    /// Benchmarks: names, or their beginnings [default: all but those that `list` calls "by name"]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// Measure all benchmarks, also those that only answer to rows of other suites
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
     #[command(flatten)]
     pub measuring: Measuring,
     /// Command that starts each sample's process, as a shell reads it: a tracer, a sandbox, a limit
@@ -180,7 +183,7 @@ pub struct Compare {
     pub a: String,
     /// The same to compare with it
     pub b: String,
-    /// With --live: names of benchmarks, or their beginnings [default: all]
+    /// With --live: names of benchmarks, or their beginnings [default: as `run`]
     #[arg(value_name = "NAME", requires = "live")]
     pub names: Vec<String>,
     /// A and B are commands under which the benchmarks run in turn

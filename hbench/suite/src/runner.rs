@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::hello;
 use crate::noise;
 use crate::sample::Outcome;
-use crate::sampler::{Fixed, Job};
+use crate::sampler::{Fixed, Job, Ran};
 use crate::signals::interrupted;
 use process::{Ended, Process};
 
@@ -113,6 +113,7 @@ impl Run {
             rounds_done: 0,
             sample_ns: plan.sample.as_nanos() as u64,
             instances: instances as u32,
+            samples_dropped: 0,
             under: plan.under.clone(),
             clock: clock.described(),
             environment,
@@ -149,22 +150,26 @@ impl Run {
         }
         let mut told = None;
         let mut samples = Vec::new();
+        let mut runs = Vec::new();
         for (instance, outcome) in outcomes.into_iter().enumerate() {
             match outcome {
-                Outcome::Measured { measured, cpu } => samples.push(Sample {
-                    benchmark: name.clone(),
-                    round,
-                    instance: instance as u32,
-                    cpu,
-                    start_ns,
-                    iterations: measured.iterations,
-                    elapsed_ns: measured.elapsed_ns,
-                    overhead_ns: measured.overhead_ns,
-                    baseline_ns: measured.baseline_ns,
-                    operation_ns: measured.operation_ns(),
-                    bytes: measured.bytes,
-                    runqueue_ns: measured.runqueue_ns,
-                }),
+                Outcome::Measured { measured, cpu, ran } => {
+                    runs.push(ran);
+                    samples.push(Sample {
+                        benchmark: name.clone(),
+                        round,
+                        instance: instance as u32,
+                        cpu,
+                        start_ns,
+                        iterations: measured.iterations,
+                        elapsed_ns: measured.elapsed_ns,
+                        overhead_ns: measured.overhead_ns,
+                        baseline_ns: measured.baseline_ns,
+                        operation_ns: measured.operation_ns(),
+                        bytes: measured.bytes,
+                        runqueue_ns: measured.runqueue_ns,
+                    });
+                }
                 Outcome::Unavailable { reason } => told = Some((reason, false)),
                 Outcome::Wrong { reason } => told = Some((reason, true)),
             }
@@ -179,6 +184,21 @@ impl Run {
                 reason: reason.clone(),
                 round: (!is_first).then_some(round),
                 is_wrong,
+            });
+            return Some(Told::LeftOut(reason));
+        }
+        if !ran_together(&runs) {
+            let count = samples.len() as u64;
+            self.recorded.meta.samples_dropped += count;
+            let reason = format!(
+                "{} dropped: not all processes ran during the others' measurements",
+                kit_units::counted(count, "sample")
+            );
+            self.recorded.meta.left_out.push(LeftOut {
+                benchmark: name,
+                reason: reason.clone(),
+                round: Some(round),
+                is_wrong: false,
             });
             return Some(Told::LeftOut(reason));
         }
@@ -250,14 +270,14 @@ impl Run {
             let directory = self.scratch.path().join(format!("sample-{instance}"));
             started.push(self.start(name, *cpu, &directory));
         }
-        if cpus.len() > 1 {
-            // All are told to begin, even if one failed: the others wait for it.
-            for process in started.iter_mut().flatten() {
-                process.wait_until_ready();
+        // All go on together, even if one failed: the others wait for it.
+        loop {
+            let mut ready: Vec<&mut Process> = started.iter_mut().flatten().collect();
+            ready.retain_mut(|process| process.wait_until_ready());
+            if ready.is_empty() {
+                break;
             }
-            for process in started.iter_mut().flatten() {
-                process.begin();
-            }
+            ready.into_iter().for_each(Process::go_on);
         }
         let outcomes = started.into_iter().map(finished).collect();
         for instance in 0..cpus.len() {
@@ -300,6 +320,19 @@ fn beyond_caches(environment: &Environment, instances: u64) -> Option<u64> {
     (bytes >= BEYOND_CACHE_LEAST.saturating_mul(last_cache)).then_some(bytes)
 }
 
+/// Whether each of the instances ran while any other was measured.
+fn ran_together(runs: &[Ran]) -> bool {
+    let mut pairs = runs.iter().enumerate().flat_map(|(at, own)| {
+        let others = runs.iter().enumerate();
+        others
+            .filter(move |(other, _)| *other != at)
+            .map(move |(_, other)| (own, other))
+    });
+    pairs.all(|(own, other)| {
+        other.from_ns <= own.measured_from_ns && own.measured_until_ns <= other.until_ns
+    })
+}
+
 fn finished(started: Result<Process, Outcome>) -> Outcome {
     match started.map(Process::finish::<Outcome>) {
         Ok(Ok(outcome)) | Err(outcome) => outcome,
@@ -310,6 +343,22 @@ fn finished(started: Result<Process, Outcome>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_counts_if_all_ran_during_it() {
+        let ran = |from_ns, measured: std::ops::Range<u64>, until_ns| Ran {
+            from_ns,
+            measured_from_ns: measured.start,
+            measured_until_ns: measured.end,
+            until_ns,
+        };
+        // One instance alone does not wait for others.
+        assert!(ran_together(&[Ran::default()]) && ran_together(&[ran(0, 5..9, 0)]));
+        assert!(ran_together(&[ran(1, 5..9, 12), ran(2, 4..11, 12)]));
+        // The first ended before the second was measured, and began after it.
+        assert!(!ran_together(&[ran(1, 5..9, 10), ran(2, 4..11, 12)]));
+        assert!(!ran_together(&[ran(5, 6..9, 12), ran(2, 4..11, 12)]));
+    }
 
     #[test]
     fn a_buffer_in_memory_is_never_in_a_cache() {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::Failure;
 use crate::benchmarks::cases;
 use crate::capture;
-use crate::sampler::{Job, Measured, Sampler};
+use crate::sampler::{Job, Measured, Ran, Sampler};
 use crate::sys;
 
 /// What the process writes in the end, as one line of JSON.
@@ -23,6 +23,7 @@ pub enum Outcome {
         measured: Measured,
         /// The CPU that the process was bound to.
         cpu: Option<u32>,
+        ran: Ran,
     },
     Unavailable {
         reason: String,
@@ -46,7 +47,11 @@ pub fn sample(job: &str) -> Result<()> {
     let cpu = job.cpu;
     let mut sampler = Sampler::new(job, report);
     let outcome = match (case.benchmark.measure)(&mut sampler, case.variant) {
-        Ok(measured) => Outcome::Measured { measured, cpu },
+        Ok(measured) => Outcome::Measured {
+            measured,
+            cpu,
+            ran: sampler.ran(),
+        },
         Err(Failure::Unavailable(reason)) => Outcome::Unavailable { reason },
         Err(Failure::Wrong(reason)) => Outcome::Wrong { reason },
     };

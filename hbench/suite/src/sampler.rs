@@ -37,7 +37,7 @@ pub struct Job {
     pub memory_bytes: Option<u64>,
     /// Whether the kernel's caches may be dropped.
     pub may_drop_caches: bool,
-    /// Whether the process says when it is ready, and waits for a line before it measures.
+    /// Whether other instances measure at the same time: the process says how far it is, and goes on when told to.
     pub is_gated: bool,
     /// `None`: the sample finds out how often it performs the operation.
     #[serde(default)]
@@ -85,6 +85,40 @@ impl Measured {
     }
 }
 
+/// When an instance ran, in ns of `CLOCK_MONOTONIC_RAW`; 0 before it did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// From then on it performed the operation without a pause.
+    pub from_ns: u64,
+    pub measured_from_ns: u64,
+    pub measured_until_ns: u64,
+    pub until_ns: u64,
+}
+
+impl Ran {
+    fn begin_load(&mut self) {
+        first(&mut self.from_ns);
+    }
+
+    fn begin(&mut self) {
+        first(&mut self.measured_from_ns);
+    }
+
+    fn end(&mut self) {
+        self.measured_until_ns = sys::monotonic_raw_ns();
+    }
+
+    fn end_load(&mut self) {
+        self.until_ns = sys::monotonic_raw_ns();
+    }
+}
+
+fn first(time_ns: &mut u64) {
+    if *time_ns == 0 {
+        *time_ns = sys::monotonic_raw_ns();
+    }
+}
+
 #[derive(Debug)]
 pub struct Sampler {
     job: Job,
@@ -93,7 +127,7 @@ pub struct Sampler {
     overhead_ns: f64,
     /// Whether other processes of this sample use the CPU too, so waiting for it is a part of the operation.
     shares_cpu: bool,
-    has_passed_gate: bool,
+    ran: Ran,
 }
 
 /// Times events one at a time: each has a part before it that does not count.
@@ -165,7 +199,7 @@ impl Sampler {
             overhead_ns: job.clock.overhead_ns(),
             job,
             shares_cpu: false,
-            has_passed_gate: false,
+            ran: Ran::default(),
         }
     }
 
@@ -221,8 +255,10 @@ impl Sampler {
         mut run: impl FnMut(u64) -> Result<(), Failure>,
     ) -> Result<Measured, Failure> {
         let iterations = self.iterations(&mut run, self.job.target_ns)?;
-        self.pass_gate()?;
-        self.measure(&mut run, iterations)
+        self.wait_for_others(|| run(part(iterations)))?;
+        let measured = self.measure(&mut run, iterations)?;
+        self.wait_for_others(|| run(part(iterations)))?;
+        Ok(measured)
     }
 
     /// Times `run` and, in the same process, what has to be done beside the operation.
@@ -237,9 +273,11 @@ impl Sampler {
             Some(fixed) => fixed.warm_up,
             None => self.search(&mut beside, half)?,
         };
-        self.pass_gate()?;
+        self.wait_for_others(|| beside(part(of_beside)))?;
         let baseline = self.measure(&mut beside, of_beside)?.operation_ns();
+        self.wait_for_others(|| beside(part(of_beside)))?;
         let measured = self.measure(&mut run, iterations)?;
+        self.wait_for_others(|| run(part(iterations)))?;
         Ok(Measured {
             baseline_ns: Some(baseline),
             ..measured
@@ -264,7 +302,8 @@ impl Sampler {
                 break;
             }
         }
-        self.pass_gate()?;
+        self.wait_for_others(|| event(&mut warm_up))?;
+        self.ran.begin();
         let mut watch = Watch::new(self.job.clock);
         let begin = self.job.clock.now();
         while watch.events < EVENTS_MAX {
@@ -281,6 +320,8 @@ impl Sampler {
                 break;
             }
         }
+        self.ran.end();
+        self.wait_for_others(|| event(&mut warm_up))?;
         Ok(Measured {
             iterations: watch.operations,
             elapsed_ns: watch.elapsed_ns,
@@ -326,19 +367,22 @@ impl Sampler {
     }
 
     fn measure(
-        &self,
+        &mut self,
         run: &mut impl FnMut(u64) -> Result<(), Failure>,
         iterations: u64,
     ) -> Result<Measured, Failure> {
+        self.ran.begin();
         let waited = sys::runqueue_ns();
         let begin = self.job.clock.now();
         run(iterations)?;
         let end = self.job.clock.now();
+        let runqueue_ns = self.waited_since(waited);
+        self.ran.end();
         Ok(Measured {
             iterations,
             elapsed_ns: self.job.clock.between(begin, end),
             overhead_ns: self.overhead_ns,
-            runqueue_ns: self.waited_since(waited),
+            runqueue_ns,
             loops: iterations,
             ..Measured::default()
         })
@@ -353,15 +397,36 @@ impl Sampler {
         waited_ns.filter(|_| !self.shares_cpu)
     }
 
-    /// With other instances, all measure at the same time.
-    fn pass_gate(&mut self) -> Result<(), Failure> {
-        if !self.job.is_gated || self.has_passed_gate {
+    /// When the process measured, and when it ran for others that measured.
+    pub fn ran(&self) -> Ran {
+        self.ran
+    }
+
+    /// With other instances, says that this one has come so far, and goes on with `load` until all have: none of them
+    /// is measured beside fewer. The first of these waits comes before the measurement, the last after it.
+    fn wait_for_others(
+        &mut self,
+        mut load: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if !self.job.is_gated {
             return Ok(());
         }
-        self.has_passed_gate = true;
+        self.ran.begin_load();
         self.report
             .write_all(READY_LINE)
             .available("say that the sample is ready")?;
+        let mut input = [libc::pollfd {
+            fd: libc::STDIN_FILENO,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        loop {
+            load()?;
+            if sys::poll(&mut input).available("poll")? > 0 {
+                break;
+            }
+        }
+        self.ran.end_load();
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
         match read.available("wait for the other instances")? {
@@ -371,7 +436,12 @@ impl Sampler {
     }
 }
 
-/// What a gated sample's process writes when it is ready.
+/// So many iterations that the other instances need not wait for this one.
+fn part(iterations: u64) -> u64 {
+    (iterations / 100).max(1)
+}
+
+/// What a gated sample's process writes when it has come as far as all are to come before they go on.
 pub const READY_LINE: &[u8] = b"ready\n";
 
 #[cfg(test)]

@@ -3,13 +3,19 @@
 
 mod memory;
 mod process;
+mod random;
+mod semaphore;
 mod signal;
 mod wait;
 
 pub use memory::{Chunk, Mapping};
 pub use process::{affinity, bind_to_cpu, fork_and_wait, ppid, Peer, Program};
-pub use signal::{install_handler, raise, Faults, SIGNALS};
-pub use wait::{futex_wait, futex_wake, nanosleep, poll, select, Epoll, EventFd};
+pub use random::{drand48, lrand48, rand, random};
+pub use semaphore::Semaphores;
+pub use signal::{install_handler, raise, Faults, IntervalTimer, SIGNALS};
+pub use wait::{
+    futex_wait, futex_wake, nanosleep, poll, pselect_sleep, select, select_sleep, Epoll, EventFd,
+};
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -88,20 +94,35 @@ pub fn drop_pages(of: &std::fs::File) -> std::io::Result<()> {
     }
 }
 
-/// Locks and unlocks the first byte of a file, by `fcntl`.
-pub fn lock_and_unlock(file: &std::fs::File) -> std::io::Result<()> {
-    for kind in [libc::F_WRLCK, libc::F_UNLCK] {
-        // SAFETY: all fields may be zero.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = kind as libc::c_short;
-        lock.l_whence = libc::SEEK_SET as libc::c_short;
-        lock.l_len = 1;
-        // SAFETY: the kernel reads the structure.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &lock) } != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
+/// Locks a byte of a file for this process by `fcntl`, or unlocks it. Waits while another process has locked it.
+pub fn lock_byte(file: &std::fs::File, at: i64, is_locked: bool) -> std::io::Result<()> {
+    let kind = match is_locked {
+        true => libc::F_WRLCK,
+        false => libc::F_UNLCK,
+    };
+    // SAFETY: all fields may be zero.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = at as libc::off_t;
+    lock.l_len = 1;
+    // SAFETY: the kernel reads the structure.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &lock) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
-    Ok(())
+}
+
+/// A named pipe, which only this user may open.
+pub fn make_fifo(path: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero.
+    match unsafe { libc::mkfifo(path.as_ptr(), 0o600) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// A socket that is not connected.

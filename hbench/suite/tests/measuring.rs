@@ -66,7 +66,7 @@ fn reason(recorded: &Recorded, name: &str) -> String {
 
 #[test]
 fn every_benchmark_is_measured_or_says_why_not() {
-    let (command, directory, path) = quick("1", &[]);
+    let (command, directory, path) = quick("1", &["--all"]);
     let recorded = result(command, &path);
     let all = cases();
     for case in &all {
@@ -109,6 +109,24 @@ fn every_benchmark_is_measured_or_says_why_not() {
     // What was made for it is gone.
     let left = fs::read_dir(directory.path()).expect("a directory").count();
     assert_eq!(left, 1, "only the result is there");
+}
+
+#[test]
+fn what_answers_to_other_suites_is_measured_by_name() {
+    let listed = said(&output(&mut hbench(&["list", "select"])));
+    assert!(listed.contains("by name     1000, tcp-10"), "{listed}");
+    let (command, _directory, path) = quick("1", &["select.descriptors/1", "memory.strided"]);
+    let recorded = result(command, &path);
+    let names: Vec<&str> = recorded.samples.iter().map(|one| &*one.benchmark).collect();
+    for name in [
+        "select.descriptors/10",
+        "select.descriptors/1000",
+        "memory.strided/copy-256K",
+    ] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    let both = output(&mut hbench(&["run", "--all", "call.null"]));
+    assert_eq!(both.status.code(), Some(2), "{}", said(&both));
 }
 
 #[test]
@@ -393,14 +411,26 @@ fn a_slower_system_call_is_named_and_memory_is_not() {
 #[test]
 fn all_cpus_measure_at_the_same_time() {
     let (mut command, _directory, path) = quick("2", &["memory.read/16K", "pipe.latency/two-cpus"]);
-    command.arg("--parallel");
+    // So different that they are ready, and end, at different times.
+    command.args([
+        "--parallel",
+        "process.exec/dynamic",
+        "file.create/4K",
+        "context-switch/2-processes-0K",
+    ]);
     let recorded = result(command, &path);
     let instances = recorded.meta.instances as usize;
     if instances < 2 {
         debox_skipped::skipped("there is one CPU");
         return;
     }
-    assert_eq!(recorded.samples.len(), 2 * instances);
+    // Each ran until the last one had its sample, so none are dropped.
+    assert_eq!(recorded.samples.len(), 2 * 4 * instances);
+    assert_eq!(
+        recorded.meta.samples_dropped, 0,
+        "{:?}",
+        recorded.meta.left_out
+    );
     let cpus: std::collections::BTreeSet<_> = recorded.samples.iter().map(|one| one.cpu).collect();
     assert_eq!(cpus.len(), instances);
     assert!(reason(&recorded, "pipe.latency/two-cpus").contains("second CPU"));

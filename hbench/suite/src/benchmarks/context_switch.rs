@@ -17,6 +17,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         "8-processes-16K",
         "8-processes-64K",
     ],
+    by_name: &[],
     depends_on: &["CPU clock", "TLB", "mitigations"],
     answers_to: &["hbench-OS lat_ctx2"],
     verified_by: "each process receives the token with the number that the one before it sent",

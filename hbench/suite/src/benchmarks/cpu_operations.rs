@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 
+use crate::arithmetic::{chains, real_chains, Number, Real, UNROLLED};
 use crate::benchmark::{Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 
@@ -18,74 +19,86 @@ pub const BENCHMARK: Benchmark = Benchmark {
         "double-multiply",
         "double-divide",
     ],
+    by_name: &[
+        "integer-bit",
+        "integer-modulo",
+        "integer32-bit",
+        "integer32-add",
+        "integer32-multiply",
+        "integer32-divide",
+        "integer32-modulo",
+        "float-add",
+        "float-multiply",
+        "float-divide",
+        "function-call",
+    ],
     depends_on: &["CPU clock"],
-    answers_to: &["lmbench lat_ops", "UnixBench arithmetic (parts)"],
+    answers_to: &[
+        "lmbench lat_ops (integer32 is its integer, integer its int64)",
+        "lmbench mhz (an integer-add is a cycle)",
+        "lmbench lat_proc procedure (function-call)",
+        "LEBench cpu (double-divide)",
+        "UnixBench arithmetic (parts)",
+    ],
     verified_by: "the compiler may not leave any out (black_box)",
     measure,
 };
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
+    const LARGE: u64 = 0x1234_5678_9abc_def1;
+    const SMALL: u32 = 0x1234_5679;
     match variant {
-        "integer-add" => whole(sampler, |a, b| a.wrapping_add(b)),
-        "integer-multiply" => whole(sampler, |a, b| a.wrapping_mul(b)),
-        "integer-divide" => whole(sampler, |a, b| (a | 1 << 60) / (b | 1)),
-        "double-add" => real(sampler, |a, b| a + b),
-        "double-multiply" => real(sampler, |a, b| a * b),
-        _ => real(sampler, |a, b| a / b),
+        "integer-add" => whole(sampler, LARGE, 3, |a, b| a.wrapping_add(b)),
+        "integer-multiply" => whole(sampler, LARGE, 3, |a, b| a.wrapping_mul(b)),
+        "integer-divide" => whole(sampler, LARGE, 3, |a, b| (a | 1 << 60) / (b | 1)),
+        "integer-modulo" => whole(sampler, LARGE, LARGE / 3, |a, b| (a | 1 << 60) % (b | 1)),
+        "integer-bit" => whole(sampler, LARGE, 3, |a, b| a ^ b),
+        "integer32-add" => whole(sampler, SMALL, 3, |a, b| a.wrapping_add(b)),
+        "integer32-multiply" => whole(sampler, SMALL, 3, |a, b| a.wrapping_mul(b)),
+        "integer32-divide" => whole(sampler, SMALL, 3, |a, b| (a | 1 << 30) / (b | 1)),
+        "integer32-modulo" => whole(sampler, SMALL, SMALL / 3, |a, b| (a | 1 << 30) % (b | 1)),
+        "integer32-bit" => whole(sampler, SMALL, 3, |a, b| a ^ b),
+        "function-call" => whole(sampler, LARGE, 3, returned),
+        "float-add" => real::<f32>(sampler, 1.000_001, |a, b| a + b),
+        "float-multiply" => real::<f32>(sampler, 1.000_001, |a, b| a * b),
+        "float-divide" => real::<f32>(sampler, 1.000_001, |a, b| a / b),
+        "double-add" => real::<f64>(sampler, 1.000_000_1, |a, b| a + b),
+        "double-multiply" => real::<f64>(sampler, 1.000_000_1, |a, b| a * b),
+        _ => real::<f64>(sampler, 1.000_000_1, |a, b| a / b),
     }
 }
 
-const UNROLLED: u64 = 16;
+/// A function that does nothing, and is called.
+#[inline(never)]
+fn returned(value: u64, _operand: u64) -> u64 {
+    value.hidden()
+}
 
-fn whole(sampler: &mut Sampler, operate: impl Fn(u64, u64) -> u64) -> Result<Measured, Failure> {
-    let mut value = black_box(0x1234_5678_9abc_def1u64);
-    let operand = black_box(3u64);
+fn whole<T: Number>(
+    sampler: &mut Sampler,
+    start: T,
+    operand: T,
+    operate: impl Fn(T, T) -> T,
+) -> Result<Measured, Failure> {
+    let mut value = [black_box(start)];
+    let operand = black_box(operand);
     let measured = sampler.time(|n| {
-        for _ in 0..n {
-            for _ in 0..UNROLLED {
-                // Only the operand is hidden, so the value stays in its register.
-                value = operate(value, in_register(operand));
-            }
-        }
-        black_box(value);
+        chains(&mut value, operand, n, &operate);
         Ok(())
     })?;
     Ok(measured.times(UNROLLED))
 }
 
-fn real(sampler: &mut Sampler, operate: impl Fn(f64, f64) -> f64) -> Result<Measured, Failure> {
-    let mut value = black_box(1.5f64);
-    let operand = black_box(1.000_000_1f64);
+fn real<T: Real>(
+    sampler: &mut Sampler,
+    operand: T,
+    operate: impl Fn(T, T) -> T,
+) -> Result<Measured, Failure> {
+    let mut value = [black_box(T::START)];
+    let operand = black_box(operand);
     let measured = sampler.time(|n| {
-        for _ in 0..n {
-            for _ in 0..UNROLLED {
-                value = operate(value, operand);
-            }
-            // Neither overflows nor becomes so small that it is slow.
-            value = if value.abs() > 1e100 || value.abs() < 1e-100 {
-                1.5
-            } else {
-                value
-            };
-        }
-        black_box(value);
+        real_chains(&mut value, operand, n, &operate);
         Ok(())
     })?;
     Ok(measured.times(UNROLLED))
-}
-
-/// The value, of which the compiler knows nothing.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn in_register(mut value: u64) -> u64 {
-    // SAFETY: there is no instruction.
-    unsafe {
-        std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
-    }
-    value
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn in_register(value: u64) -> u64 {
-    black_box(value)
 }

@@ -12,6 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "calls",
     operation: "reading from /dev/zero",
     variants: &["1", "4K", "64K"],
+    by_name: &[],
     depends_on: &["call.null", "memory.clear"],
     answers_to: &["lmbench lat_syscall read", "libMicro read_z1"],
     verified_by: "all bytes are read",

@@ -12,6 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "calls",
     operation: "writing to /dev/null",
     variants: &["1", "64K"],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &[
         "hbench-OS lat_syscall (null write)",

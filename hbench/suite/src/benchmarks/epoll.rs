@@ -11,6 +11,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "waiting",
     operation: "epoll_wait without waiting",
     variants: &["10", "100", "500"],
+    by_name: &["1000"],
     depends_on: &["call.null"],
     answers_to: &["LEBench epoll"],
     verified_by: "one descriptor is ready",

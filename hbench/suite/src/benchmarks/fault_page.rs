@@ -2,6 +2,7 @@
 //! The first access to a page that the kernel has to provide.
 
 use crate::benchmark::{verify, Available, Benchmark, Failure};
+use crate::chain::Disorder;
 use crate::sampler::{Measured, Sampler};
 use crate::scratch;
 use crate::sys::{Mapping, Peer};
@@ -17,11 +18,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
         "copy",
         "copy-after-fork",
     ],
+    by_name: &["file-in-disorder"],
     depends_on: &["memory.clear", "memory.copy-library"],
-    answers_to: &[
-        "lmbench lat_pagefault",
-        "LEBench page fault (default, small, big)",
-    ],
+    answers_to: &["lmbench lat_pagefault (file-in-disorder)"],
     verified_by: "the content of each page is right",
     measure,
 };
@@ -74,6 +73,19 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
                         sum_is(&memory, 7)
                     }
                 }
+            })
+        }
+        "file-in-disorder" => {
+            let file = scratch::file(sampler.directory(), bytes, 1)?;
+            let order = Disorder::new().order(PAGES);
+            sampler.time_each(|watch| {
+                let memory = Mapping::of_file(&file, bytes).available("map a file")?;
+                let word = |page: &u32| memory.chunk(*page as usize * PAGE, 8).sample(PAGE);
+                let sum = |order: &[u32]| order.iter().map(word).fold(0, u64::wrapping_add);
+                let sum = watch.time(PAGES as u64, || sum(&order));
+                verify(sum == scratch::WORD.wrapping_mul(PAGES as u64), || {
+                    format!("a sum of {sum}")
+                })
             })
         }
         _ => after_fork(sampler, &anonymous()?),

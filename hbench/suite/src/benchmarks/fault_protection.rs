@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "faults",
     operation: "mprotect, the fault, its signal, and mprotect in the handler",
     variants: &[],
+    by_name: &[],
     depends_on: &["signal.deliver", "call.null"],
     answers_to: &["lmbench lat_sig prot"],
     verified_by: "the handler ran for each write",

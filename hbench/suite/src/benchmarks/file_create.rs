@@ -12,8 +12,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "files",
     operation: "creating a file, closing it, removing it",
     variants: &["0K", "4K"],
+    by_name: &["1K", "10K"],
     depends_on: &["file.open"],
-    answers_to: &["lmbench lat_fs create, delete"],
+    answers_to: &["lmbench lat_fs create, delete (together)"],
     verified_by: "the name was free, and was there to be removed",
     measure,
 };

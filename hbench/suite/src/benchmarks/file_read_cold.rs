@@ -13,8 +13,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "files",
     operation: "the first read of 4 KiB",
     variants: &[],
+    by_name: &[],
     depends_on: &["disk", "file.reread"],
-    answers_to: &[],
+    answers_to: &["lmbench disk (seek)"],
     verified_by: "the page is in memory only after the read, and the content is right",
     measure,
 };

@@ -6,13 +6,13 @@ use std::os::unix::fs::FileExt;
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 use crate::scratch;
-use crate::sys;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "file.sync",
     group: "files",
     operation: "writing 4 KiB over a file and fsync, or fdatasync",
     variants: &["fsync", "fdatasync"],
+    by_name: &[],
     depends_on: &["disk", "file.rewrite"],
     answers_to: &["libMicro fsync (write to disk)"],
     verified_by: "all bytes are taken, and the call does not fail",
@@ -22,12 +22,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let file = scratch::file(sampler.directory(), 1 << 20, 1)?;
     file.sync_all().available("fsync")?;
-    let magic = sys::file_system_magic(sampler.directory());
-    if magic == Some(sys::TMPFS) {
-        let reason =
-            "files on tmpfs are nowhere stored: name a directory on a disk with --directory";
-        return Err(Failure::Unavailable(reason.to_string()));
-    }
+    scratch::on_disk(sampler.directory())?;
     let page = [5u8; 4096];
     let mut at = 0;
     sampler.time(|n| {

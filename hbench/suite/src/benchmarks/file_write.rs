@@ -12,8 +12,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "bulk transfer",
     operation: "one write over cached pages",
     variants: &["4K", "64K"],
+    by_name: &["40K", "4000K", "40000K"],
     depends_on: &["call.null", "memory.copy-library"],
-    answers_to: &["LEBench write (small, big)"],
+    answers_to: &["LEBench write (small, mid, big, huge)"],
     verified_by: "all bytes are taken, and read back",
     measure,
 };
@@ -22,7 +23,9 @@ const FILE: usize = 1 << 20;
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let bytes = sampler.size(variant)?;
-    let file = scratch::file(sampler.directory(), FILE, 1)?;
+    // A whole number of writes.
+    let length = FILE.max(bytes).next_multiple_of(bytes);
+    let file = scratch::file(sampler.directory(), length, 1)?;
     let buffer = vec![9u8; bytes];
     let mut at = 0;
     let measured = sampler.time(|n| {
@@ -31,7 +34,7 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
                 .write_at(&buffer, at as u64)
                 .available("write to a file")?;
             verify(written == bytes, || format!("{written} bytes"))?;
-            at = (at + bytes) % FILE;
+            at = (at + bytes) % length;
         }
         let mut back = [0u8];
         file.read_at(&mut back, 0).available("read a file")?;

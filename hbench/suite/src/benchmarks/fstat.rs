@@ -13,6 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "files",
     operation: "fstat",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["lmbench lat_syscall fstat"],
     verified_by: "the file is the right one",

@@ -12,6 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "waiting",
     operation: "FUTEX_WAKE of a word that nothing waits for",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["libMicro mutex_mt (part)"],
     verified_by: "nothing is woken",

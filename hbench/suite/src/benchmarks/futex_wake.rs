@@ -12,11 +12,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "waiting",
     operation: "a round trip of two wake-ups",
     variants: &["one-cpu", "two-cpus"],
+    by_name: &[],
     depends_on: &["context-switch", "call.null"],
-    answers_to: &[
-        "lmbench lat_sem (round trip)",
-        "libMicro (cascade_mutex, cascade_cond)",
-    ],
+    answers_to: &["libMicro (cascade_mutex, cascade_cond)"],
     verified_by: "each answer is the number of its question",
     measure,
 };

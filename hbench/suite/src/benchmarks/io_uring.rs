@@ -14,6 +14,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "waiting",
     operation: "one request, submitted and completed by one call",
     variants: &["nop", "read-4K"],
+    by_name: &[],
     depends_on: &["call.null", "memory.copy-library"],
     answers_to: &[],
     verified_by: "each completion has the right result",

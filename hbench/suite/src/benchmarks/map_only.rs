@@ -10,8 +10,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "faults",
     operation: "mmap and munmap of anonymous memory without an access",
     variants: &["4K", "4M"],
+    by_name: &[],
     depends_on: &["call.null"],
-    answers_to: &["LEBench mmap, munmap", "libMicro mmap_anon (mmap_za)"],
+    answers_to: &["libMicro mmap_anon (mmap_za)"],
     verified_by: "the calls do not fail",
     measure,
 };

@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "memory",
     operation: "clearing the whole buffer",
     variants: &["16K", "256K", "4M", "memory"],
+    by_name: &[],
     depends_on: &["memory.write"],
     answers_to: &["lmbench bw_mem bzero"],
     verified_by: "a word is zero",

@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "memory",
     operation: "copying a buffer to another of the same size",
     variants: &["16K", "256K", "4M", "memory"],
+    by_name: &[],
     depends_on: &["memory.read", "memory.write"],
     answers_to: &["hbench-OS bw_bcopy (bcopy)", "lmbench bw_mem bcopy"],
     verified_by: "the copy's sum is that of the original",

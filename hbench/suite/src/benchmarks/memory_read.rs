@@ -10,8 +10,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "memory",
     operation: "reading the whole buffer",
     variants: &["16K", "256K", "4M", "memory"],
+    by_name: &[],
     depends_on: &["caches", "memory"],
-    answers_to: &["hbench-OS bw_mem_rd", "lmbench bw_mem rd"],
+    answers_to: &["hbench-OS bw_mem_rd", "lmbench bw_mem frd"],
     verified_by: "the sum of all words is right",
     measure,
 };

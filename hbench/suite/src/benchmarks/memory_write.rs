@@ -10,8 +10,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "memory",
     operation: "writing the whole buffer",
     variants: &["16K", "256K", "4M", "memory"],
+    by_name: &[],
     depends_on: &["caches", "memory"],
-    answers_to: &["hbench-OS bw_mem_wr", "lmbench bw_mem wr"],
+    answers_to: &["hbench-OS bw_mem_wr", "lmbench bw_mem fwr"],
     verified_by: "a word has the last value written",
     measure,
 };

@@ -10,10 +10,11 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "calls",
     operation: "getppid",
     variants: &[],
+    by_name: &[],
     depends_on: &["CPU clock", "mitigations"],
     answers_to: &[
         "lmbench lat_syscall null",
-        "LEBench ref/getpid",
+        "LEBench getpid",
         "hbench-OS lat_syscall",
         "libMicro getppid (getpid)",
     ],

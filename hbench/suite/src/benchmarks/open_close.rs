@@ -13,6 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "files",
     operation: "open and close",
     variants: &["hot", "cold"],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["lmbench lat_syscall open", "libMicro open_tmp, close_tmp"],
     verified_by: "the file is the right one",

@@ -14,6 +14,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     operation:
         "one getppid, or one pass over some numbers, while another process does the same (or alone)",
     variants: &["null-call", "user-mode", "user-mode-alone"],
+    by_name: &[],
     depends_on: &["call.null", "CPU cores"],
     answers_to: &["will-it-scale getppid1_processes (2 processes)"],
     verified_by: "the parent's process number, or the sum, is right",

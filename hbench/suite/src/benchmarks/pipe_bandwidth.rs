@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "bulk transfer",
     operation: "sending a block to another process through a pipe",
     variants: &["4K", "64K", "1M", "64K-two-cpus"],
+    by_name: &[],
     depends_on: &["memory.copy-library", "context-switch", "call.null"],
     answers_to: &["hbench-OS bw_pipe", "lmbench bw_pipe"],
     verified_by: "the data have the marks that the sender gave them",

@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "a round trip of one byte",
     variants: &["one-cpu", "two-cpus"],
+    by_name: &[],
     depends_on: &["context-switch", "call.null"],
     answers_to: &[
         "hbench-OS lat_pipe",

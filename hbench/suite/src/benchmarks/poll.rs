@@ -13,6 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "waiting",
     operation: "poll without waiting",
     variants: &["10", "100", "500"],
+    by_name: &["1000"],
     depends_on: &["call.null"],
     answers_to: &["LEBench poll", "libMicro poll_10, poll_100"],
     verified_by: "one descriptor is ready",

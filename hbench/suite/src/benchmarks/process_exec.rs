@@ -10,10 +10,11 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "processes",
     operation: "fork, execve of a program that says hello, and waiting for its end",
     variants: &["static", "dynamic"],
+    by_name: &[],
     depends_on: &["process.fork", "fault.page", "map.file"],
     answers_to: &[
         "hbench-OS lat_proc simple (static, dynamic)",
-        "lmbench lat_proc exec",
+        "lmbench lat_proc exec, lat_cmd",
         "UnixBench Execl Throughput",
     ],
     verified_by: "the program's exit status",

@@ -10,11 +10,11 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "processes",
     operation: "fork, the child's exit, and waiting for it",
     variants: &["small", "16M", "64M"],
+    by_name: &[],
     depends_on: &["fault.page", "context-switch", "memory.copy-library"],
     answers_to: &[
         "hbench-OS lat_proc null",
         "lmbench lat_proc fork",
-        "LEBench fork",
         "UnixBench Process Creation",
         "libMicro fork_10",
     ],

@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "processes",
     operation: "fork, execve of /bin/sh -c with a program that says hello, and waiting for its end",
     variants: &["static", "dynamic"],
+    by_name: &[],
     depends_on: &["process.exec"],
     answers_to: &[
         "hbench-OS lat_proc sh (static, dynamic)",

@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "processes",
     operation: "posix_spawn of a program that says hello, and waiting for its end",
     variants: &["static"],
+    by_name: &[],
     depends_on: &["process.exec"],
     answers_to: &[],
     verified_by: "the program's exit status",

@@ -4,7 +4,7 @@
 use std::os::fd::AsRawFd;
 
 use crate::benchmark::{Benchmark, Failure};
-use crate::descriptors;
+use crate::descriptors::{self, Connections};
 use crate::sampler::{Measured, Sampler};
 use crate::sys;
 
@@ -13,9 +13,10 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "waiting",
     operation: "select without waiting",
     variants: &["10", "100", "500"],
+    by_name: &["1000", "tcp-10", "tcp-100", "tcp-500", "tcp-1000"],
     depends_on: &["call.null"],
     answers_to: &[
-        "lmbench lat_select",
+        "lmbench lat_select (file, tcp)",
         "LEBench select",
         "libMicro select_10, select_100",
     ],
@@ -24,10 +25,16 @@ pub const BENCHMARK: Benchmark = Benchmark {
 };
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
+    if let Some(count) = variant.strip_prefix("tcp-") {
+        let connections = Connections::new(count)?;
+        let numbers: Vec<i32> = connections.own.iter().map(AsRawFd::as_raw_fd).collect();
+        return ask(sampler, &numbers);
+    }
     let events = descriptors::events(variant)?;
-    let numbers: Vec<i32> = events
-        .iter()
-        .map(|event| event.descriptor().as_raw_fd())
-        .collect();
-    sampler.time(|n| (0..n).try_for_each(|_| descriptors::one_is_ready(sys::select(&numbers))))
+    let descriptors = events.iter().map(|event| event.descriptor().as_raw_fd());
+    ask(sampler, &descriptors.collect::<Vec<i32>>())
+}
+
+fn ask(sampler: &mut Sampler, numbers: &[i32]) -> Result<Measured, Failure> {
+    sampler.time(|n| (0..n).try_for_each(|_| descriptors::one_is_ready(sys::select(numbers))))
 }

@@ -15,6 +15,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "bulk transfer",
     operation: "sending a part of a cached file to another process",
     variants: &["64K", "1M"],
+    by_name: &[],
     depends_on: &["tcp.bandwidth", "memory.copy-library"],
     answers_to: &[],
     verified_by: "all bytes arrive",

@@ -12,6 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "calls",
     operation: "kill, the handler, and the return from it",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["lmbench lat_sig catch", "hbench-OS lat_sig catch"],
     verified_by: "the handler ran as often",

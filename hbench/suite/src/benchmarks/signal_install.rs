@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "calls",
     operation: "sigaction",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &[
         "hbench-OS lat_sig install",

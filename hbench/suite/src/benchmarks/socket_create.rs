@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "socket and close",
     variants: &["tcp", "unix"],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["libMicro socket_i, socket_u"],
     verified_by: "each call gives a descriptor",

@@ -13,6 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "files",
     operation: "stat",
     variants: &["hot", "cold", "new-name"],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["lmbench lat_syscall stat", "libMicro stat_tmp (stat)"],
     verified_by: "the file is the right one; a new name is not there",

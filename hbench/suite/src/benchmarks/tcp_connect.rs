@@ -13,6 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "connect, accept, and closing both ends",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["hbench-OS lat_connect", "lmbench lat_connect"],
     verified_by: "the accepted connection is the one that was asked for",

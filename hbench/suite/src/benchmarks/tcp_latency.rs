@@ -10,6 +10,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "a round trip of one byte",
     variants: &["one-cpu", "two-cpus"],
+    by_name: &[],
     depends_on: &["context-switch", "call.null"],
     answers_to: &["hbench-OS lat_tcp", "lmbench lat_tcp"],
     verified_by: "each answer is the number of its question",

@@ -13,6 +13,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "sending a block through TCP and receiving it within one process, to and fro",
     variants: &["1", "64K"],
+    by_name: &[],
     depends_on: &["call.null", "memory.copy-library"],
     answers_to: &[],
     verified_by: "the block arrives whole",

@@ -11,6 +11,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "processes",
     operation: "pthread_create, and joining the thread",
     variants: &[],
+    by_name: &[],
     depends_on: &["context-switch", "futex.wake"],
     answers_to: &["LEBench thread create", "libMicro pthread_create"],
     verified_by: "the thread's result",

@@ -3,24 +3,32 @@
 
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
-use crate::sys;
+use crate::sys::{self, IntervalTimer};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "timer.late",
     group: "waiting",
-    operation: "nanosleep, without the time that was asked for",
+    operation: "nanosleep, or another call that sleeps, without the time that was asked for",
     variants: &["1us", "100us"],
+    by_name: &["select-100us", "pselect-100us", "itimer-100us"],
     depends_on: &["timer slack", "context-switch"],
-    answers_to: &["lmbench lat_usleep"],
+    answers_to: &["lmbench lat_usleep (usleep is nanosleep)"],
     verified_by: "no sleep is shorter than was asked for",
     measure,
 };
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
-    let duration = kit_units::parse_duration(variant).map_err(Failure::Wrong)?;
+    let (call, time) = variant.split_once('-').unwrap_or(("nanosleep", variant));
+    let duration = kit_units::parse_duration(time).map_err(Failure::Wrong)?;
     let asked_ns = duration.as_nanos() as f64;
-    let measured = sampler
-        .time(|n| (0..n).try_for_each(|_| sys::nanosleep(duration).available("nanosleep")))?;
+    let timer = IntervalTimer::new().available("sigprocmask")?;
+    let sleep = || match call {
+        "select" => sys::select_sleep(duration),
+        "pselect" => sys::pselect_sleep(duration),
+        "itimer" => timer.sleep(duration),
+        _ => sys::nanosleep(duration),
+    };
+    let measured = sampler.time(|n| (0..n).try_for_each(|_| sleep().available(call)))?;
     let late = Measured {
         baseline_ns: Some(asked_ns),
         ..measured

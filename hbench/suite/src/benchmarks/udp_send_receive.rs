@@ -12,6 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "sending a byte through UDP and receiving it within one process",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &[],
     verified_by: "each byte is the one that was sent",

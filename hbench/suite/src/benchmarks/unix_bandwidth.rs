@@ -12,6 +12,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "bulk transfer",
     operation: "sending a block to another process through a Unix socket",
     variants: &["4K", "64K", "1M", "64K-two-cpus"],
+    by_name: &[],
     depends_on: &["memory.copy-library", "context-switch", "call.null"],
     answers_to: &["lmbench bw_unix"],
     verified_by: "the data have the marks that the sender gave them",

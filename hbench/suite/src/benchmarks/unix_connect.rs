@@ -11,6 +11,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     group: "messages",
     operation: "connect, accept, and closing both ends",
     variants: &[],
+    by_name: &[],
     depends_on: &["call.null"],
     answers_to: &["lmbench lat_unix_connect"],
     verified_by: "the calls do not fail",

@@ -89,15 +89,20 @@ impl Process {
         })
     }
 
-    /// Waits until the process says that it is ready, or has failed.
-    pub fn wait_until_ready(&mut self) {
-        while !self.output.ends_with(READY_LINE) && self.read_some() {}
+    /// Waits until the process says that it is ready to go on. `false`: it has its outcome, or has failed.
+    pub fn wait_until_ready(&mut self) -> bool {
+        while !self.output.contains(&b'\n') && self.read_some() {}
+        let is_ready = self.output.starts_with(READY_LINE);
+        if is_ready {
+            self.output.drain(..READY_LINE.len());
+        }
+        is_ready
     }
 
-    /// Lets it measure.
-    pub fn begin(&mut self) {
-        if let Some(mut input) = self.child.stdin.take() {
-            let _ = input.write_all(b"begin\n");
+    pub fn go_on(&mut self) {
+        if let Some(input) = &mut self.child.stdin {
+            // If it has ended, its outcome says why.
+            let _ = input.write_all(b"go on\n");
         }
     }
 

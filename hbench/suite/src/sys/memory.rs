@@ -7,6 +7,9 @@ use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU32;
 
+mod doubles;
+mod strided;
+
 /// A mapping, unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
@@ -268,6 +271,24 @@ impl Chunk<'_> {
         }
         at
     }
+
+    /// As [`Chunk::follow`], of several chains at the same time; `steps` of each.
+    #[inline(never)]
+    pub fn follow_together<const CHAINS: usize>(
+        &self,
+        from: [u64; CHAINS],
+        steps: u64,
+    ) -> [u64; CHAINS] {
+        let mut at = from;
+        for _ in 0..steps {
+            for at in &mut at {
+                let inside = (*at as usize).min(self.words - 1);
+                // SAFETY: the word lies within the chunk.
+                *at = unsafe { self.begin.add(inside).read_volatile() };
+            }
+        }
+        at
+    }
 }
 
 #[cfg(test)]
@@ -300,5 +321,6 @@ mod tests {
         }
         assert_eq!(memory.all().follow(0, 2), 2);
         assert_eq!(memory.all().follow(0, 3), 0);
+        assert_eq!(memory.all().follow_together([0, 5], 2), [2, 0]);
     }
 }

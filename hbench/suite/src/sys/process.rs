@@ -72,6 +72,18 @@ impl Peer {
             pid => Ok(Peer(pid)),
         }
     }
+
+    /// Waits until `run` has ended.
+    ///
+    /// # Errors
+    ///
+    /// It failed, or the process was ended.
+    pub fn end(self) -> Result<(), Failure> {
+        let pid = self.0;
+        // Once it has been waited for, its number may be another process's.
+        std::mem::forget(self);
+        ended_with(pid, 0)
+    }
 }
 
 impl Drop for Peer {
@@ -202,6 +214,14 @@ mod tests {
         let none = Program::new(Path::new("/nonexistent"), &[], 0).expect("a program");
         assert!(none.run().is_err() && none.spawn().is_err());
         assert_eq!(fork_and_wait(), Ok(()));
+    }
+
+    #[test]
+    fn a_second_process_says_how_it_ended() {
+        let start = |run: fn() -> Result<(), Failure>| Peer::start(None, run).expect("a process");
+        assert_eq!(start(|| Ok(())).end(), Ok(()));
+        let failed = start(|| Err(Failure::Wrong("it was".to_string()))).end();
+        assert!(matches!(failed, Err(Failure::Wrong(_))));
     }
 
     #[test]

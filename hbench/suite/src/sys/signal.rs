@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::Mapping;
 
@@ -82,5 +83,46 @@ impl<'a> Faults<'a> {
         self.0.protect(false)?;
         self.0.all().touch(self.0.bytes(), 1);
         Ok(FAULTS.load(Ordering::Relaxed))
+    }
+}
+
+/// The interval timer of this process, whose signal the calling thread waits for.
+#[derive(Debug)]
+pub struct IntervalTimer(libc::sigset_t);
+
+impl IntervalTimer {
+    /// Blocks SIGALRM in this thread: a signal that arrives before it is waited for is kept.
+    pub fn new() -> io::Result<IntervalTimer> {
+        // SAFETY: the calls write the set, and read it.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGALRM);
+            match libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
+                0 => Ok(IntervalTimer(set)),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
+    pub fn sleep(&self, duration: Duration) -> io::Result<()> {
+        // SAFETY: all fields may be zero, which asks for one signal alone.
+        let mut timer: libc::itimerval = unsafe { std::mem::zeroed() };
+        timer.it_value.tv_sec = duration.as_secs() as libc::time_t;
+        timer.it_value.tv_usec = duration.subsec_micros() as libc::suseconds_t;
+        // SAFETY: the kernel reads the times.
+        if unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        loop {
+            // SAFETY: the kernel reads the set.
+            if unsafe { libc::sigwaitinfo(&self.0, std::ptr::null_mut()) } == libc::SIGALRM {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
     }
 }

@@ -131,6 +131,28 @@ pub fn nanosleep(duration: Duration) -> io::Result<()> {
     done(unsafe { libc::nanosleep(&time, std::ptr::null_mut()) }).map(drop)
 }
 
+/// Sleeps by `select` without descriptors.
+pub fn select_sleep(duration: Duration) -> io::Result<()> {
+    let none = std::ptr::null_mut();
+    let mut time = libc::timeval {
+        tv_sec: duration.as_secs() as libc::time_t,
+        tv_usec: duration.subsec_micros() as libc::suseconds_t,
+    };
+    // SAFETY: the kernel reads and writes the time.
+    done(unsafe { libc::select(0, none, none, none, &mut time) }).map(drop)
+}
+
+/// Sleeps by `pselect` without descriptors.
+pub fn pselect_sleep(duration: Duration) -> io::Result<()> {
+    let none = std::ptr::null_mut();
+    let time = libc::timespec {
+        tv_sec: duration.as_secs() as libc::time_t,
+        tv_nsec: duration.subsec_nanos() as libc::c_long,
+    };
+    // SAFETY: the kernel reads the time.
+    done(unsafe { libc::pselect(0, none, none, none, &time, std::ptr::null()) }).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
