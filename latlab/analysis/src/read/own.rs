@@ -247,8 +247,8 @@ impl Rows {
         let error = batch
             .column_by_name("error")
             .context("the column error is missing")?;
-        let error = texts(error).context("the column error is no text")?;
-        for row in 0..batch.num_rows() {
+        let errors = texts(error).context("the column error is no text")?;
+        for (row, error) in errors.into_iter().enumerate() {
             self.row += 1;
             let is_warm_up = intended.value(row) < self.warm_up_ns;
             let code = status.value(row);
@@ -262,7 +262,7 @@ impl Rows {
             if local_port.value(row) != 0 {
                 self.use_connection(key, intended.value(row), over_ns)?;
             }
-            if let Some(reason) = error[row] {
+            if let Some(reason) = error {
                 match reason {
                     "status" => self.fail(intended.value(row), &format!("status {code}")),
                     reason => self.fail(intended.value(row), reason),
