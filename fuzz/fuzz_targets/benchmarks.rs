@@ -89,6 +89,7 @@ fn whole() -> Vec<u8> {
             rounds_done: 4,
             sample_ns: 1,
             instances: 1,
+            samples_dropped: 0,
             under: None,
             clock: Clock::MonotonicRaw { overhead_ns: 1.0 },
             environment: Environment::default(),
