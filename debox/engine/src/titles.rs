@@ -205,11 +205,11 @@ impl Titles {
     pub fn unseen(&self) -> Option<String> {
         let programs = match self.left_out {
             0 => return None,
-            1 => "1 program is".to_string(),
-            many => format!("{many} programs are"),
+            1 => "line of 1 program is".to_string(),
+            many => format!("lines of {many} programs are"),
         };
         Some(format!(
-            "The command lines of {programs} not known: there is room for those of {MAX_PROCESSES}."
+            "The command {programs} not known: there is room for those of {MAX_PROCESSES}."
         ))
     }
 }
@@ -395,7 +395,7 @@ mod tests {
         titles.take(&seen(beyond, tables::TITLE_OF_PROGRAM, 0, b"ls\0", 3));
         assert_eq!(titles.left_out(), 1);
         let says = titles.unseen().expect("a sentence");
-        assert!(says.contains("1 program is not known"), "{says}");
+        assert!(says.contains("line of 1 program is not known"), "{says}");
         // Its second program is a second one. So is another process with the same number.
         titles.take(&seen(beyond, tables::TITLE_OF_PROGRAM, 0, b"cat\0", 4));
         titles.take(&seen(beyond, tables::TITLE_AT_END, 0, b"cat\0", 4));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers that the compiler knows nothing about, and keeps in their registers.
+//! Operations on numbers that the compiler knows nothing about, and keeps in their registers.
 
 use std::hint::black_box;
+
+use crate::benchmark::Failure;
+use crate::sampler::{Measured, Sampler};
 
 pub trait Number: Copy {
     /// The number, of which the compiler knows nothing.
@@ -55,7 +58,7 @@ impl Real for f32 {
 }
 
 /// Operations of a loop without a test between them.
-pub const UNROLLED: u64 = 16;
+const UNROLLED: u64 = 16;
 
 /// Without it, the compiler would compute the sum of many additions at once.
 #[inline(always)]
@@ -67,13 +70,15 @@ fn step<T: Number>(value: T, operand: T, operate: impl Fn(T, T) -> T) -> T {
     }
 }
 
-/// Performs `n` times [`UNROLLED`] operations on each of the values, whose chains do not depend on each other.
+/// Performs `n` times [`UNROLLED`] operations on each of the values, whose chains do not depend on each other. After each
+/// of the `n` times, a value is what `renewed` makes of it.
 #[inline(always)]
-pub fn chains<T: Number, const CHAINS: usize>(
+fn chains<T: Number, const CHAINS: usize>(
     values: &mut [T; CHAINS],
     operand: T,
     n: u64,
     operate: impl Fn(T, T) -> T,
+    renewed: impl Fn(T) -> T,
 ) {
     let mut own = *values;
     for _ in 0..n {
@@ -82,32 +87,87 @@ pub fn chains<T: Number, const CHAINS: usize>(
                 *value = step(*value, operand, &operate);
             }
         }
+        own = own.map(&renewed);
     }
     *values = black_box(own);
 }
 
-/// As [`chains`], of numbers that start again where they become too large or too small.
+/// Starts again where a number has become too large or too small.
 #[inline(always)]
-pub fn real_chains<T: Real, const CHAINS: usize>(
-    values: &mut [T; CHAINS],
-    operand: T,
-    n: u64,
-    operate: impl Fn(T, T) -> T,
-) {
-    let mut own = *values;
-    for _ in 0..n {
-        for _ in 0..UNROLLED {
-            for value in &mut own {
-                *value = step(*value, operand, &operate);
-            }
-        }
-        for value in &mut own {
-            if value.is_extreme() {
-                *value = T::START;
-            }
-        }
+fn moderate<T: Real>(value: T) -> T {
+    match value.is_extreme() {
+        true => T::START,
+        false => value,
     }
-    *values = black_box(own);
+}
+
+/// Measures this operation in so many chains.
+pub fn measure<const CHAINS: usize>(
+    sampler: &mut Sampler,
+    operation: &str,
+) -> Result<Measured, Failure> {
+    const LARGE: u64 = 0x1234_5678_9abc_def1;
+    const SMALL: u32 = 0x1234_5679;
+    let large = [LARGE; CHAINS];
+    let small = [SMALL; CHAINS];
+    match operation {
+        "integer-bit" => whole(sampler, large, 3, |a, b| a ^ b),
+        "integer-add" => whole(sampler, large, 3, |a, b| a.wrapping_add(b)),
+        "integer-multiply" => whole(sampler, large, 3, |a, b| a.wrapping_mul(b)),
+        "integer-divide" => whole(sampler, large, 3, |a, b| (a | 1 << 60) / (b | 1)),
+        "integer-modulo" => whole(sampler, large, LARGE / 3, |a, b| (a | 1 << 60) % (b | 1)),
+        "integer32-bit" => whole(sampler, small, 3, |a, b| a ^ b),
+        "integer32-add" => whole(sampler, small, 3, |a, b| a.wrapping_add(b)),
+        "integer32-multiply" => whole(sampler, small, 3, |a, b| a.wrapping_mul(b)),
+        "integer32-divide" => whole(sampler, small, 3, |a, b| (a | 1 << 30) / (b | 1)),
+        "integer32-modulo" => whole(sampler, small, SMALL / 3, |a, b| (a | 1 << 30) % (b | 1)),
+        "function-call" => whole(sampler, large, 3, returned),
+        "float-add" => real::<f32, CHAINS>(sampler, 1.000_001, |a, b| a + b),
+        "float-multiply" => real::<f32, CHAINS>(sampler, 1.000_001, |a, b| a * b),
+        "float-divide" => real::<f32, CHAINS>(sampler, 1.000_001, |a, b| a / b),
+        "double-add" => real::<f64, CHAINS>(sampler, 1.000_000_1, |a, b| a + b),
+        "double-multiply" => real::<f64, CHAINS>(sampler, 1.000_000_1, |a, b| a * b),
+        _ => real::<f64, CHAINS>(sampler, 1.000_000_1, |a, b| a / b),
+    }
+}
+
+/// A function that does nothing, and is called.
+#[inline(never)]
+fn returned(value: u64, _operand: u64) -> u64 {
+    value.hidden()
+}
+
+fn whole<T: Number, const CHAINS: usize>(
+    sampler: &mut Sampler,
+    start: [T; CHAINS],
+    operand: T,
+    operate: impl Fn(T, T) -> T,
+) -> Result<Measured, Failure> {
+    timed(sampler, start, operand, operate, |value| value)
+}
+
+fn real<T: Real, const CHAINS: usize>(
+    sampler: &mut Sampler,
+    operand: T,
+    operate: impl Fn(T, T) -> T,
+) -> Result<Measured, Failure> {
+    timed(sampler, [T::START; CHAINS], operand, operate, moderate)
+}
+
+fn timed<T: Number, const CHAINS: usize>(
+    sampler: &mut Sampler,
+    start: [T; CHAINS],
+    operand: T,
+    operate: impl Fn(T, T) -> T,
+    renewed: impl Fn(T) -> T,
+) -> Result<Measured, Failure> {
+    let mut values = black_box(start);
+    let operand = black_box(operand);
+    let measured = sampler.time(|n| {
+        chains(&mut values, operand, n, &operate, &renewed);
+        Ok(())
+    })?;
+    Ok(measured.times(UNROLLED * CHAINS as u64))
 }
 
 #[cfg(test)]
@@ -117,13 +177,13 @@ mod tests {
     #[test]
     fn each_chain_performs_each_operation() {
         let mut values = [1u64, 2, 3];
-        chains(&mut values, 5, 10, |value, operand| value + operand);
+        chains(&mut values, 5, 10, |a, b| a + b, |value| value);
         assert_eq!(values, [801, 802, 803]);
         let mut values = [1.5f32, 2.5];
-        real_chains(&mut values, 0.25, 1, |value, operand| value + operand);
+        chains(&mut values, 0.25, 1, |a, b| a + b, moderate);
         assert_eq!(values, [5.5, 6.5]);
         let mut values = [f64::START];
-        real_chains(&mut values, 1e40, 1, |value, operand| value * operand);
+        chains(&mut values, 1e40, 1, |a, b| a * b, moderate);
         assert_eq!(values, [f64::START]);
     }
 }

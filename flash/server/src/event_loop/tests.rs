@@ -73,7 +73,7 @@ impl Few {
     }
 }
 
-/// Also with a reset, as after bytes that nobody has read.
+/// Whether the server has closed the connection. It ends with a reset if the server had not read all that the client sent.
 fn is_closed(mut client: &TcpStream) -> bool {
     match client.read(&mut [0]) {
         Ok(read) => read == 0,

@@ -3,8 +3,9 @@
 
 use std::io::{Read, Write};
 
+use super::exchange::{asking, good, is_alive, pid, read_all, send};
 use super::program::{read, wait_until, Answer};
-use super::support::{asking, config, get, good, is_alive, pid, read_all, send};
+use super::support::{config, get};
 
 #[test]
 fn an_application_sees_its_request_and_answers() {
@@ -113,7 +114,7 @@ fn a_connection_comes_back_and_has_further_requests() {
         "Transfer-Encoding: chunked\r\n\r\n0\r\n",
     );
     assert_eq!(chunked.status, 411);
-    assert_eq!(super::support::pid(&program), pid);
+    assert_eq!(super::exchange::pid(&program), pid);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use debox_skipped::skipped;
 
+use super::exchange::good;
 use super::program::{wait_until, Program};
-use super::support::good;
 
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     let output = Command::new(program)

@@ -9,8 +9,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 
+use super::exchange::is_alive;
 use super::program::{read, wait_until, Answer, Program};
-use super::support::{config, files, is_alive};
+use super::support::{config, files};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 

@@ -4,8 +4,9 @@
 use std::io::{Read, Write};
 use std::time::Instant;
 
+use super::exchange::{asking, bad, good, is_alive, pid, read_all, send};
 use super::program::{wait_until, Answer, PATIENCE};
-use super::support::{application, asking, bad, get, good, is_alive, pid, read_all, send};
+use super::support::{application, get};
 
 #[test]
 fn a_process_that_dies_is_replaced_and_its_client_learns_of_it() {

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use super::exchange::{asking, good, pid, read_all};
 use super::program::{check, wait_until, Answer, Program, PATIENCE};
-use super::support::{application, asking, get, good, pid, read_all};
+use super::support::{application, get};
 
 #[test]
 fn requests_wait_for_a_process_in_a_queue_with_an_end() {

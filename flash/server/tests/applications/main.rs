@@ -4,6 +4,7 @@
 mod answers;
 mod clients;
 mod encrypted;
+mod exchange;
 mod failures;
 mod limits;
 #[path = "../program/mod.rs"]

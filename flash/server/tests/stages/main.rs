@@ -10,7 +10,6 @@ mod program;
 #[path = "../running/mod.rs"]
 mod running;
 mod scripts;
-#[allow(dead_code)] // A part is used.
 #[path = "../applications/support.rs"]
 mod support;
 

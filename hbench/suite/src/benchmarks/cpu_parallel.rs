@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use crate::arithmetic::{chains, real_chains, Number, Real, UNROLLED};
+use crate::arithmetic::{self, Real};
 use crate::benchmark::{verify, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 
@@ -43,51 +43,11 @@ const CHAINS: usize = 8;
 const NUMBERS: usize = 1000;
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
-    const LARGE: u64 = 0x1234_5678_9abc_def1;
     match variant {
-        "integer-bit" => whole(sampler, LARGE, 3, |a, b| a ^ b),
-        "integer-add" => whole(sampler, LARGE, 3, |a, b| a.wrapping_add(b)),
-        "integer-multiply" => whole(sampler, LARGE, 3, |a, b| a.wrapping_mul(b)),
-        "integer-divide" => whole(sampler, LARGE, 3, |a, b| (a | 1 << 60) / (b | 1)),
-        "integer-modulo" => whole(sampler, LARGE, LARGE / 3, |a, b| (a | 1 << 60) % (b | 1)),
-        "float-add" => real::<f32>(sampler, 1.000_001, |a, b| a + b),
-        "float-multiply" => real::<f32>(sampler, 1.000_001, |a, b| a * b),
-        "float-divide" => real::<f32>(sampler, 1.000_001, |a, b| a / b),
-        "double-add" => real::<f64>(sampler, 1.000_000_1, |a, b| a + b),
-        "double-multiply" => real::<f64>(sampler, 1.000_000_1, |a, b| a * b),
-        "double-divide" => real::<f64>(sampler, 1.000_000_1, |a, b| a / b),
         "float-formula" => formula::<f32>(sampler, |x| (1.0 + x) * (1.5 - x) / x),
-        _ => formula::<f64>(sampler, |x| (1.0 + x) * (1.5 - x) / x),
+        "double-formula" => formula::<f64>(sampler, |x| (1.0 + x) * (1.5 - x) / x),
+        operation => arithmetic::measure::<CHAINS>(sampler, operation),
     }
-}
-
-fn whole<T: Number>(
-    sampler: &mut Sampler,
-    start: T,
-    operand: T,
-    operate: impl Fn(T, T) -> T,
-) -> Result<Measured, Failure> {
-    let mut values = [black_box(start); CHAINS];
-    let operand = black_box(operand);
-    let measured = sampler.time(|n| {
-        chains(&mut values, operand, n, &operate);
-        Ok(())
-    })?;
-    Ok(measured.times(UNROLLED * CHAINS as u64))
-}
-
-fn real<T: Real>(
-    sampler: &mut Sampler,
-    operand: T,
-    operate: impl Fn(T, T) -> T,
-) -> Result<Measured, Failure> {
-    let mut values = [black_box(T::START); CHAINS];
-    let operand = black_box(operand);
-    let measured = sampler.time(|n| {
-        real_chains(&mut values, operand, n, &operate);
-        Ok(())
-    })?;
-    Ok(measured.times(UNROLLED * CHAINS as u64))
 }
 
 /// Of numbers in memory, one by one.
