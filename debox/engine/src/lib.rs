@@ -48,6 +48,7 @@ mod skeleton_gate;
 mod sleep_place;
 mod stack_table;
 mod stacks;
+mod sums;
 pub mod symbols;
 mod tables;
 pub mod targets;

@@ -192,80 +192,6 @@ pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
     sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
 }
 
-/// Adds counts of losses. All fields are named, so the compiler finds one that is forgotten.
-pub(crate) fn add_lost(sum: &mut types::lost, lost: &types::lost) {
-    let types::lost {
-        records,
-        sleeps,
-        stacks,
-        threads,
-        rows,
-        switches,
-        between,
-        in_calls,
-        calls,
-        faults_minor,
-        faults_major,
-        unseen_wait_ns,
-    } = lost;
-    let counts = [
-        (&mut sum.records, records),
-        (&mut sum.sleeps, sleeps),
-        (&mut sum.stacks, stacks),
-        (&mut sum.threads, threads),
-        (&mut sum.rows, rows),
-        (&mut sum.switches, switches),
-        (&mut sum.calls, calls),
-        (&mut sum.faults_minor, faults_minor),
-        (&mut sum.faults_major, faults_major),
-        (&mut sum.unseen_wait_ns, unseen_wait_ns),
-    ];
-    for (sum, count) in counts {
-        add(sum, *count);
-    }
-    add_each(&mut sum.between, between);
-    add_each(&mut sum.in_calls, in_calls);
-}
-
-/// Adds a row of calls to another. All fields are named, as in [`add_lost`].
-pub(crate) fn add_to_row(sum: &mut types::row, row: &types::row) {
-    let types::row {
-        calls,
-        errors,
-        restarts,
-        parts,
-        faults_minor,
-        faults_major,
-        max_ns,
-        spin_ns,
-        read_bytes,
-        write_bytes,
-        histogram,
-    } = row;
-    let counts = [
-        (&mut sum.calls, calls),
-        (&mut sum.errors, errors),
-        (&mut sum.restarts, restarts),
-        (&mut sum.faults_minor, faults_minor),
-        (&mut sum.faults_major, faults_major),
-        (&mut sum.spin_ns, spin_ns),
-        (&mut sum.read_bytes, read_bytes),
-        (&mut sum.write_bytes, write_bytes),
-    ];
-    for (sum, count) in counts {
-        add(sum, *count);
-    }
-    sum.max_ns = sum.max_ns.max(*max_ns);
-    add_each(&mut sum.parts, parts);
-    add_each(&mut sum.histogram, histogram);
-}
-
-fn add_each(sums: &mut [u64], counts: &[u64]) {
-    for (sum, count) in sums.iter_mut().zip(counts) {
-        add(sum, *count);
-    }
-}
-
 /// The sum of parts, saturating as in [`add`].
 pub(crate) fn total(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
@@ -340,23 +266,6 @@ mod tests {
                 assert!(edge as f64 <= ns as f64 * 1.125, "{ns}: {edge}");
             }
         }
-    }
-
-    /// Each field is a `u64`, or an array of them: a field that is not added would stay as it was.
-    #[test]
-    fn every_field_of_a_row_and_of_losses_is_added() {
-        fn all<T: Copy>(value: u64) -> T {
-            let words = vec![value; std::mem::size_of::<T>() / 8];
-            let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
-            read_value(&bytes).expect("the right size")
-        }
-        let (mut row, mut lost) = (all::<types::row>(3), all::<types::lost>(3));
-        add_to_row(&mut row, &all(5));
-        add_lost(&mut lost, &all(5));
-        let mut sum = all::<types::row>(8);
-        sum.max_ns = 5;
-        assert_eq!(bytes_of(&row), bytes_of(&sum));
-        assert_eq!(bytes_of(&lost), bytes_of(&all::<types::lost>(8)));
     }
 
     #[test]

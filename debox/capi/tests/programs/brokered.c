@@ -232,7 +232,10 @@ static int connect_broker(void)
 /* Sends a hello and returns the length of the answer, which is in `answer`. */
 static ssize_t hello(int fd, unsigned char *answer, size_t room)
 {
-	static const unsigned char message[] = {0, 9}; /* the version */
+	static const unsigned char message[] = {
+		0,
+#include "../../../engine/src/broker/version.h"
+	};
 
 	if (send(fd, message, sizeof(message), MSG_NOSIGNAL) != sizeof(message))
 		return -1;

@@ -30,7 +30,10 @@ struct given {
 /* Becomes a client in the broker's own language; the connection is -1 if that is refused. */
 static struct given ask(void)
 {
-	static const unsigned char hello[] = {0, 9};
+	static const unsigned char hello[] = {
+		0,
+#include "../../../engine/src/broker/version.h"
+	};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	unsigned char welcome[256], message[64] = {1}, answer[256];
 	int fds[2], fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

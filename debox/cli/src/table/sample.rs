@@ -1,5 +1,8 @@
 //! Hand-made reports for tests.
 
+// A new field needs a value here only where a test asks for one.
+#![allow(clippy::needless_update)]
+
 use debox::report::*;
 
 const MS: u64 = 1_000_000;
@@ -20,6 +23,7 @@ pub fn stuck() -> Report {
         has_timeout: false,
         caller: Some(format!("take_{lock}+0x1a (server.c:{tid})").into()),
         frames: strings(&["__lll_lock_wait+0x2c", "take"]),
+        ..DeadlockWait::default()
     };
     Report {
         deadlocks: vec![Deadlock {
@@ -27,6 +31,7 @@ pub fn stuck() -> Report {
             may_end: false,
             behind: 3,
             waits: vec![wait(4101, "accounts"), wait(4102, "journal")],
+            ..Deadlock::default()
         }],
         ..empty()
     }
@@ -40,34 +45,8 @@ pub fn empty() -> Report {
         kernel: "6.12.0".to_string(),
         tap: "kernel".to_string(),
         detail: strings(&["basic", "sleeps"]),
-        duration_ns: 0,
         exit_status: Some(0),
-        headline: None,
-        has_listener: false,
-        deadlocks: Vec::new(),
-        totals: Totals::default(),
-        steal_ns: None,
-        unseen_wait_ns: 0,
-        slow_ns: None,
-        lost: Lost::default(),
-        syscalls: Vec::new(),
-        sleeps: Vec::new(),
-        chains: Vec::new(),
-        cpu_waits: Vec::new(),
-        spins: Vec::new(),
-        hints: Vec::new(),
-        call_sites: Vec::new(),
-        samples: None,
-        threads: Vec::new(),
-        processes: Vec::new(),
-        live_on: Vec::new(),
-        incomplete: None,
-        in_flight: Vec::new(),
-        untapped: Vec::new(),
-        trace: None,
-        triggers: Vec::new(),
-        unstamped: None,
-        unseen: Vec::new(),
+        ..Report::default()
     }
 }
 
@@ -88,6 +67,7 @@ pub fn short() -> Report {
         comm: "true".to_string(),
         calls: 31,
         totals: totals.clone(),
+        ..Thread::default()
     };
     Report {
         duration_ns: 12_300_000,
@@ -150,6 +130,7 @@ pub fn rich() -> Report {
             irq_ns: Some(100 * MS),
             outside_ns: None,
             stolen_ns: Some(30 * MS),
+            ..Totals::default()
         },
         steal_ns: Some(330 * MS),
         unseen_wait_ns: 7 * MS,
@@ -171,6 +152,7 @@ pub fn rich() -> Report {
             wall_ns: 4_190 * MS,
             blocked_ns: 3_885 * MS,
             max_ns: 20 * MS,
+            ..CallSite::default()
         }],
         threads: rich_threads(),
         in_flight: vec![
@@ -186,9 +168,11 @@ pub fn rich() -> Report {
                 resource: Some(Resource {
                     kind: "file".to_string(),
                     name: Some("/srv/store/index".to_string()),
+                    ..Resource::default()
                 }),
                 owner: None,
                 frames: strings(&["folio_wait_bit_common+0x142", "filemap_get_pages+0x3b1"]),
+                ..InFlight::default()
             },
             InFlight {
                 pid: 800,
@@ -202,6 +186,7 @@ pub fn rich() -> Report {
                 resource: None,
                 owner: None,
                 frames: strings(&["ep_poll+0x38a"]),
+                ..InFlight::default()
             },
             InFlight {
                 pid: 800,
@@ -218,8 +203,10 @@ pub fn rich() -> Report {
                     comm: Some("worker".to_string()),
                     tid: Some(801),
                     doing: Some("page read".to_string()),
+                    ..Holder::default()
                 }),
                 frames: strings(&["open_last_lookups+0x2f1"]),
+                ..InFlight::default()
             },
         ],
         trace: Some(sampled_trace()),
@@ -230,6 +217,7 @@ pub fn rich() -> Report {
             blocked_ns: 81 * MS,
             resources: Vec::new(),
             owners: Vec::new(),
+            ..Untapped::default()
         }],
         unseen: strings(&[
             "The kernel has no debug information here, so sites have no file and line.",
@@ -249,6 +237,7 @@ pub fn lossy() -> Report {
         rows: 33,
         probe_misses: 5,
         refused: 3,
+        ..Lost::default()
     };
     Report {
         lost,
@@ -313,6 +302,7 @@ fn waker(kind: &str, task: Option<(&str, u32)>, count: u64) -> Waker {
         comm: task.map(|(comm, _)| comm.to_string()),
         tid: task.map(|(_, tid)| tid),
         count,
+        ..Waker::default()
     }
 }
 
@@ -320,6 +310,7 @@ fn inode_lock(path: &str) -> Resource {
     Resource {
         kind: "rwsem".to_string(),
         name: Some(format!("inode lock of {path}")),
+        ..Resource::default()
     }
 }
 
@@ -331,6 +322,7 @@ fn owner(certainty: &str, task: Option<(&str, u32)>, count: u64, doing: Option<&
         count,
         blocked_ns: count * MS,
         doing: doing.map(str::to_string),
+        ..Owner::default()
     }
 }
 
@@ -345,6 +337,7 @@ fn link(comm: &str, tid: u32, slept: Option<(u64, &str)>, doing: Option<&str>) -
         syscall: slept.map(|_| "openat".to_string()),
         doing: doing.map(str::to_string),
         certainty: Some(Certainty::Exact),
+        ..ChainLink::default()
     }
 }
 
@@ -361,11 +354,13 @@ fn rich_chains() -> Vec<Chain> {
                 link("worker", 803, Some((405 * MS, "futex")), Some("asleep")),
                 link("logger", 804, None, Some("on CPU")),
             ],
+            ..Chain::default()
         },
         Chain {
             count: 1,
             end: ChainEnd::Complete,
             links: vec![link("worker", 802, Some((9 * MS, "flock")), None), backup],
+            ..Chain::default()
         },
         Chain {
             count: 1,
@@ -374,6 +369,7 @@ fn rich_chains() -> Vec<Chain> {
                 link("worker", 801, Some((5 * MS, "futex")), None),
                 link("worker", 802, Some((5 * MS, "futex")), Some("asleep")),
             ],
+            ..Chain::default()
         },
     ]
 }
@@ -394,6 +390,7 @@ fn thread(pid: u32, tid: u32, comm: &str, wall_ns: u64) -> Thread {
         comm: comm.to_string(),
         calls: 100,
         totals,
+        ..Thread::default()
     }
 }
 
@@ -418,6 +415,7 @@ fn rich_sleeps() -> Vec<Sleep> {
                 caller: None,
                 count: 840,
                 blocked_ns: 3_885 * MS,
+                ..SleepCallSite::default()
             }],
             ..sleep("pread64", "page read", "disk", 3_890 * MS)
         },
@@ -441,11 +439,13 @@ fn rich_sleeps() -> Vec<Sleep> {
                     resource: inode_lock("/srv/spool"),
                     count: 20,
                     blocked_ns: 400 * MS,
+                    ..ResourceShare::default()
                 },
                 ResourceShare {
                     resource: inode_lock("/srv/log"),
                     count: 8,
                     blocked_ns: 10 * MS,
+                    ..ResourceShare::default()
                 },
             ],
             owners: vec![
@@ -520,7 +520,9 @@ fn trigger() -> Trigger {
             frames: strings(&["__open64+0x42", "load (cache.c:88)"]),
             late: true,
             signal_failed: true,
+            ..TriggerCall::default()
         }],
+        ..Trigger::default()
     }
 }
 
@@ -536,6 +538,7 @@ fn sampled_trace() -> Trace {
         instead_of: vec![TraceLack {
             method: "fentry".to_string(),
             why: "refused by this kernel".to_string(),
+            ..TraceLack::default()
         }],
         period_ns: Some(100_000),
         tree: vec![TraceCall {
@@ -552,6 +555,7 @@ fn sampled_trace() -> Trace {
             events: vec![TraceEvent {
                 event: "block_rq_issue".to_string(),
                 count: 843,
+                ..TraceEvent::default()
             }],
             ..TraceCall::default()
         }],
@@ -571,6 +575,7 @@ pub fn exact_trace() -> Trace {
         max_ns: Some(total / 12_611),
         samples: None,
         children,
+        ..TraceFunction::default()
     };
     Trace {
         method: "kprobe.session".to_string(),
@@ -580,6 +585,7 @@ pub fn exact_trace() -> Trace {
             why: "never returns".to_string(),
             count: 2,
             functions: strings(&["do_exit", "do_group_exit"]),
+            ..TraceDenied::default()
         }],
         lost: TraceLost {
             depth: 12,
@@ -650,6 +656,7 @@ pub fn samples() -> Samples {
                 samples: 750,
                 in_calls: 0,
                 inside: None,
+                ..SampledFunction::default()
             },
             SampledFunction {
                 function: "save".to_string(),
@@ -657,6 +664,7 @@ pub fn samples() -> Samples {
                 samples: 100,
                 in_calls: 90,
                 inside: Some("write".to_string()),
+                ..SampledFunction::default()
             },
         ],
         stacks: vec![SampledStack {
@@ -664,7 +672,9 @@ pub fn samples() -> Samples {
             syscall: "(user)".to_string(),
             frames: strings(&["fill (fill.c:3)", "main (fill.c:9)"]),
             samples: 750,
+            ..SampledStack::default()
         }],
         in_further_stacks: 250,
+        ..Samples::default()
     }
 }

@@ -12,8 +12,8 @@ use crate::options::{Detail, Options, Tap};
 use crate::symbols::Frame;
 use crate::trigger::Trigger;
 
-/// Incremented with any change of the messages; also in `broker_client.c`, `brokered.c` and `given.c` of the tests.
-pub const VERSION: u32 = 9;
+/// The version of the messages. C programs of the tests include the same file.
+pub const VERSION: u32 = include!("version.h");
 
 /// The longest request; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 1024;

@@ -13,6 +13,7 @@ use super::record_data::OpenCall;
 use crate::collect::Snapshot;
 use crate::options::{Detail, Tap};
 use crate::stack_table::StackTable;
+use crate::sums::{Calls, Lost};
 use crate::tables::types;
 use crate::trigger::Counts;
 
@@ -49,7 +50,7 @@ struct Wire {
     unlisted: Option<usize>,
     open_calls: Vec<(usize, Vec<u64>)>,
     open_waits: Table<u32, rows::Wait>,
-    rows: Table<u32, rows::Calls>,
+    rows: Table<u32, Calls>,
     sleeps: Table<rows::SleepKey, rows::ShownSleep>,
     wakers: Table<rows::WakerKey, rows::Waker>,
     owners: Table<rows::OwnerKey, rows::OwnerRow>,
@@ -63,7 +64,7 @@ struct Wire {
     kernel_stacks: Vec<(u64, Vec<u64>)>,
     stack_args: Vec<(u64, [u64; 3])>,
     user_stacks: Table<u64, rows::UserStack>,
-    lost: rows::Lost,
+    lost: Lost,
     probe_misses: u64,
     /// By index in the table of threads: the calls that have not returned.
     open_tasks: Table<u32, OpenCall>,
@@ -178,7 +179,7 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places, beside: &Besid
             .iter()
             .map(|(name, stack)| (*name, stack.into()))
             .collect(),
-        lost: rows::Lost::from(&snapshot.lost),
+        lost: Lost::from(&snapshot.lost),
         probe_misses: snapshot.probe_misses,
         open_tasks: beside
             .tasks

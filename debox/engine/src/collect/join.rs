@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Snapshot;
+use crate::sums;
 use crate::tables::{self, add, types};
 
 /// Distinguishes the names of stacks of open sleeps from others.
@@ -17,7 +18,7 @@ impl Snapshot {
         earlier.end_open_sleeps();
         self.add_lives(&earlier);
         for (call, row) in &earlier.rows {
-            tables::add_to_row(self.rows.entry(*call).or_default(), row);
+            sums::add_to_row(self.rows.entry(*call).or_default(), row);
         }
         add_table(&mut self.sleeps, earlier.sleeps, add_sleep);
         add_table(&mut self.wakers, earlier.wakers, add_waker);
@@ -50,7 +51,7 @@ impl Snapshot {
         self.chains.extend(earlier.chains);
         // Names of stacks are unique to the session, or are determined by the stack.
         self.stacks.extend(earlier.stacks);
-        tables::add_lost(&mut self.lost, &earlier.lost);
+        sums::add_lost(&mut self.lost, &earlier.lost);
         add(&mut self.probe_misses, earlier.probe_misses);
         add(&mut self.refused, earlier.refused);
         self.finds_owners &= earlier.finds_owners;

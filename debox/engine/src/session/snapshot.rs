@@ -13,6 +13,7 @@ use super::Session;
 use crate::collect::{close_open_part, take_calls_out_of_life, Snapshot};
 use crate::kernel;
 use crate::options::Tap;
+use crate::sums;
 use crate::tables::{self, add, types, OpenWait, CALL_NONE};
 
 impl Session {
@@ -213,7 +214,7 @@ impl Session {
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
         for cpu in values.unwrap_or_default() {
             if let Some(counts) = tables::read_value::<types::lost>(&cpu) {
-                tables::add_lost(&mut lost, &counts);
+                sums::add_lost(&mut lost, &counts);
             }
         }
         Ok(lost)
@@ -298,7 +299,7 @@ fn add_row(rows: &mut BTreeMap<u32, types::row>, call: u32, values: Option<Vec<V
         let Some(row) = tables::read_value::<types::row>(&bytes) else {
             continue;
         };
-        tables::add_to_row(&mut sum, &row);
+        sums::add_to_row(&mut sum, &row);
     }
     if sum.calls > 0 {
         rows.insert(call, sum);

@@ -61,7 +61,9 @@ enum reply {
 	STOPPED,
 };
 
-#define VERSION 9
+static const unsigned int VERSION =
+#include "../../../engine/src/broker/version.h"
+	;
 #define BUFFER (64 << 10) /* the fewest bytes of records that may wait */
 #define CHECKS_MAX 64	  /* by which a user stack is known again */
 

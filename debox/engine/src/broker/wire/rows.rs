@@ -420,95 +420,6 @@ impl From<&UserStack> for types::user_stack {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Calls {
-    calls: u64,
-    errors: u64,
-    restarts: u64,
-    parts: [u64; tables::PARTS],
-    faults_minor: u64,
-    faults_major: u64,
-    max_ns: u64,
-    spin_ns: u64,
-    read_bytes: u64,
-    write_bytes: u64,
-    /// The buckets with calls in them: number and count.
-    histogram: Vec<(u16, u64)>,
-}
-
-impl From<&types::row> for Calls {
-    fn from(row: &types::row) -> Calls {
-        let types::row {
-            calls,
-            errors,
-            restarts,
-            parts,
-            faults_minor,
-            faults_major,
-            max_ns,
-            spin_ns,
-            read_bytes,
-            write_bytes,
-            histogram,
-        } = *row;
-        let buckets = (0..).zip(histogram);
-        Calls {
-            calls,
-            errors,
-            restarts,
-            parts,
-            faults_minor,
-            faults_major,
-            max_ns,
-            spin_ns,
-            read_bytes,
-            write_bytes,
-            histogram: buckets.filter(|(_, count)| *count > 0).collect(),
-        }
-    }
-}
-
-impl From<&Calls> for types::row {
-    fn from(calls: &Calls) -> types::row {
-        let mut row = types::row {
-            calls: calls.calls,
-            errors: calls.errors,
-            restarts: calls.restarts,
-            parts: calls.parts,
-            faults_minor: calls.faults_minor,
-            faults_major: calls.faults_major,
-            max_ns: calls.max_ns,
-            spin_ns: calls.spin_ns,
-            read_bytes: calls.read_bytes,
-            write_bytes: calls.write_bytes,
-            histogram: types::row::default().histogram,
-        };
-        for (bucket, count) in &calls.histogram {
-            if let Some(to) = row.histogram.get_mut(usize::from(*bucket)) {
-                *to = *count;
-            }
-        }
-        row
-    }
-}
-
-all_fields_of! {
-    Lost of lost {
-        records: u64,
-        sleeps: u64,
-        stacks: u64,
-        threads: u64,
-        rows: u64,
-        switches: u64,
-        between: [u64; tables::PARTS],
-        in_calls: [u64; tables::PARTS],
-        calls: u64,
-        faults_minor: u64,
-        faults_major: u64,
-        unseen_wait_ns: u64,
-    }
-}
-
 all_fields_of! {
     /// An owner without its place in the probes' table and its total time asleep.
     Owner of owner without index, blocked_ns {
@@ -562,23 +473,5 @@ fn without_zeros<T: Copy + Default + PartialEq>(all: &[T]) -> Vec<T> {
 fn fill<T: Copy>(room: &mut [T], all: &[T]) {
     for (to, one) in room.iter_mut().zip(all) {
         *to = *one;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each field of these is a number, or an array of them: one that is not sent would be zero afterwards.
-    #[test]
-    fn every_field_of_a_row_of_calls_and_of_losses_is_sent() {
-        fn all<T: Copy>() -> T {
-            tables::read_value(&vec![1; std::mem::size_of::<T>()]).expect("the right size")
-        }
-        let (row, lost) = (all::<types::row>(), all::<types::lost>());
-        let received = types::row::from(&Calls::from(&row));
-        assert_eq!(tables::bytes_of(&received), tables::bytes_of(&row));
-        let received = types::lost::from(&Lost::from(&lost));
-        assert_eq!(tables::bytes_of(&received), tables::bytes_of(&lost));
     }
 }
