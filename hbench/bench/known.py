@@ -5,8 +5,9 @@
 
     sudo python3 hbench/bench/known.py --hbench target/release/hbench
 
-Two minutes, as root, on a machine that does nothing else. What is added is known from elsewhere: strace is told how long to
-delay a call, the kernel how many reads a disk may do in a second, and `perf bench` measures what a filter costs.
+Three minutes, as root, on a machine that does nothing else. What is added is known from elsewhere: strace is told how long to
+delay a call, the kernel how many reads a disk may do in a second and how much of a CPU a control group gets, and `perf
+bench` measures what a filter costs.
 The status is 1 if an answer is wrong.
 """
 
@@ -49,6 +50,13 @@ for at in range(60000):
     os.fstat(file), os.getppid()
 """
 
+# One that only computes, for a second or so.
+COMPUTES = """
+total = 0
+for at in range(20_000_000):
+    total += at
+"""
+
 
 def said(words, **options):
     done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
@@ -58,9 +66,10 @@ def said(words, **options):
 
 
 class Case:
-    """A slowed machine. `moves`: by benchmark, what one operation takes longer, in ns, from the least to the most."""
+    """A slowed machine. `moves`: by benchmark, what one operation takes longer, in ns, from the least to the most. `longer`:
+    how many times as long the program takes, if that is known, from the least to the most."""
 
-    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None, program=PROGRAM):
+    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None, program=PROGRAM, longer=None):
         self.name = name
         self.moves = moves
         self.stays = stays
@@ -69,6 +78,7 @@ class Case:
         self.under = under
         self.directory = directory
         self.program = program
+        self.longer = longer
 
 
 def delayed(call, us, moves, stays, names):
@@ -129,6 +139,14 @@ def limited_disk(work):
             os.rmdir(group)
 
 
+@contextlib.contextmanager
+def halved():
+    """Half a CPU: no operation costs more, but the program takes twice as long."""
+    with machines.half_a_cpu() as enter:
+        stays = ["call.null", "file.fstat", "memory.read/16K"]
+        yield Case("half a CPU", {}, stays, ["waiting: a quota"], enter, program=COMPUTES, longer=(1.8, 2.2))
+
+
 def measured(hbench, case, path, names):
     words = [hbench, "run", *names, "--rounds", "5", "--sample", "20ms", "-o", path, "--format", "json"]
     words += ["--under", case.under] if case.under else []
@@ -167,7 +185,13 @@ def check(arguments, case, work):
     own = top["b_ns"] - top["a_ns"]
     good = top["name"] in case.names
     print(f"  hbench explain: {top['name']} is {own / difference:.0%} of {difference / MS:+.1f} ms{'' if good else '   WRONG'}")
-    return wrong + ([] if good else [f"{case.name}: explained by {top['name']}"])
+    wrong += [] if good else [f"{case.name}: explained by {top['name']}"]
+    if case.longer:
+        ratio = contrast["b_elapsed_ns"] / contrast["a_elapsed_ns"]
+        good = case.longer[0] <= ratio <= case.longer[1]
+        print(f"  the program takes {ratio:.2f} times as long{'' if good else '   WRONG'}")
+        wrong += [] if good else [f"{case.name}: {ratio:.2f} times as long"]
+    return wrong
 
 
 def main():
@@ -184,10 +208,11 @@ def main():
             delayed("fsync", 5000, "file.sync/fsync", ["file.fstat"], ["waiting: disk.sync", "file.sync"]),
             filtered(),
         ]
-        try:
-            cases.append(stack.enter_context(limited_disk(work)))
-        except machines.Missing as missing:
-            print(f"known: not tried, missing: {missing}", file=sys.stderr)
+        for prepared in (halved(), limited_disk(work)):
+            try:
+                cases.append(stack.enter_context(prepared))
+            except machines.Missing as missing:
+                print(f"known: not tried, missing: {missing}", file=sys.stderr)
         for case in cases:
             print(case.name)
             wrong += check(arguments, case, work)

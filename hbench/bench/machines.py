@@ -108,8 +108,8 @@ def traced(image):
 
 
 @contextlib.contextmanager
-def quota(image):
-    """Half a CPU."""
+def half_a_cpu():
+    """Yields what the process calls that is to have no more."""
     name = f"hbench-predict-{os.getpid()}"
     if os.path.exists("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") or os.path.isdir("/sys/fs/cgroup/cpu/"):
         group = f"/sys/fs/cgroup/cpu/{name}"
@@ -132,9 +132,15 @@ def quota(image):
                 write(file, text)
         except OSError as error:
             raise Missing(f"no quota can be set: {error}") from error
-        yield Machine("quota", image, before=lambda: write("cgroup.procs", str(os.getpid())))
+        yield lambda: write("cgroup.procs", str(os.getpid()))
     finally:
         os.rmdir(group)
+
+
+@contextlib.contextmanager
+def quota(image):
+    with half_a_cpu() as enter:
+        yield Machine("quota", image, before=enter)
 
 
 # Classic BPF: load an argument's low half, compare it with a constant that it never is, allow.
