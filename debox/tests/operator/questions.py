@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Five questions about each of six recordings, as somebody asks them who knows the program and not DeBox. They were
+written before the pages were looked at. `recordings.py` makes the recordings and the truth, `reader.py` reads the pages.
+
+If a page cannot answer a question, the page is mended, not the question.
+"""
+
+import re
+from typing import NamedTuple
+
+
+class Way(NamedTuple):
+    """Where a reader looks. `place`: a selector of the page. `actions`: what the reader does first, at most two of
+    ("open", section), ("search", text), ("click", selector) and ("key", key).
+
+    `row` and `column`: only the cells of this column, in rows that match, are read. `answer`: the answer in these words,
+    if they differ from those of the question. `weak`: the words here are not those of the question."""
+
+    place: str = "#answer"
+    actions: tuple = ()
+    row: str = None
+    column: str = None
+    answer: str = None
+    weak: bool = False
+
+
+class Question(NamedTuple):
+    """`answer`: a regular expression; `{name}` in it is a text of the truth. With `truth`, its group `value` is a number
+    or a time (in milliseconds) that differs from the truth of this name by no more than `part` of it and `least`."""
+
+    text: str
+    answer: str
+    ways: list
+    truth: str = None
+    part: float = 0.0
+    least: float = 0.0
+
+
+CARDS = "#answer .cards"
+SAYS = "#answer .says"
+# A time of the page.
+TIME = r"(?P<value>[\d.,]+ (?:ns|us|ms|s))\b"
+NUMBER = r"(?P<value>\d[\d,]*)"
+FSYNC = r"fsync writeback|journal commit|block flush|block I/O|journal space"
+
+QUESTIONS = {
+    # SET commands of redis-benchmark, with `appendfsync always`.
+    "redis": [
+        Question("Why does a SET take so long: is it the disk, the network or the CPU?", FSYNC, [Way(SAYS), Way(CARDS)]),
+        Question("Which call of redis is slow?", r"\bin (fdatasync|fsync)", [Way(SAYS), Way(CARDS)]),
+        Question("How many times did redis sync its log?", NUMBER,
+                 [Way("#calls", row=r"^(fdatasync|fsync)\b", column="calls")], truth="syncs", part=0.02, least=3),
+        Question("How long did the longest sync take?", TIME,
+                 [Way("#calls", row=r"^(fdatasync|fsync)\b", column="longest")], truth="longest_sync_ms", part=0.1, least=1.5),
+        Question("Which file does redis wait for?", r"appendonly\S*\.aof", [Way(CARDS), Way("#waits"), Way("#waits", (("search", "aof"),))]),
+    ],
+    # One worker that reads cold files from a slow disk.
+    "nginx": [
+        Question("Why does nginx answer late?", r"The event loop of nginx was blocked|page read|readahead", [Way(SAYS), Way(CARDS)]),
+        Question("How long did the disk hold up the worker, in all?", TIME,
+                 [Way(CARDS, answer=r"event loop of nginx was blocked\s+" + TIME), Way("#loops", (("open", "loops"),), row="nginx", column="waited for other things")],
+                 truth="disk_ms", part=0.1, least=30),
+        Question("Which files does it wait for?", r"\b{file}\b", [Way("#answer"), Way("#waits"), Way("#waits", (("search", ".bin"),))]),
+        Question("In which function of nginx does it wait?", r"\bngx_\w+", [Way(CARDS), Way("#waits")]),
+        Question("How much CPU time did nginx use?", TIME,
+                 [Way("#threads", (("open", "threads"),), row=r"^nginx", column="CPU"), Way("#answer ul.causes", answer=r"computing[^\n]*?" + TIME, weak=True)],
+                 truth="cpu_ms", part=0.15, least=20),
+    ],
+    # Sessions that all update one row, which another transaction has for two seconds at a time.
+    "postgres": [
+        Question("Why are the transactions slow: the disk, the CPU, or each other?", r"another process|lock", [Way(SAYS), Way(CARDS)]),
+        Question("Which process makes them wait?", r"\b{blocker}\b", [Way(CARDS), Way("#waits"), Way("#waits", (("search", "postgres"),))]),
+        Question("How long did the longest wait for the row take?", r"longest " + TIME,
+                 [Way(CARDS), Way("#waits", row=r"postgres", column="longest", answer=TIME)], truth="longest_wait_ms", part=0.05, least=30),
+        Question("Where in PostgreSQL do they wait?", r"ProcSleep|LockAcquire\w*|XactLockTableWait|WaitLatch\w*|WaitEventSetWait", [Way(CARDS), Way("#waits")]),
+        Question("Which sessions had to wait?", r"\b{waiter}\b", [Way(CARDS), Way("#waits"), Way("#waits", (("search", "postgres"),)), Way("#groups", (("open", "groups"),), weak=True)]),
+    ],
+    # make -j2 of six C files, one of which is four times as large as the others.
+    "build": [
+        Question("Does the build wait, or does it compute?", r"[Cc]omputing in the program", [Way(SAYS), Way("#answer ul.causes")]),
+        Question("Which program uses the CPU?", r"\bcc1\b", [Way("#answer"), Way("#findings"), Way("#threads", (("open", "threads"),), row=r"^cc1"), Way("#on-cpu", weak=True)]),
+        Question("How much CPU time did the whole build use?", TIME,
+                 [Way("#answer", answer=r"[Cc]omputing in the program[^\n]*?" + TIME), Way("#answer ul.causes", answer=r"computing in the program\s*" + TIME)],
+                 truth="user_ms", part=0.1, least=50),
+        Question("How many processes did it start?", NUMBER, [Way("#groups", answer=NUMBER + " processes"), Way("#answer", answer=NUMBER + " more processes")], truth="processes", least=1),
+        Question("Which source file takes longest to compile?", r"\b{slow_file}\b",
+                 [Way("#answer"), Way("#findings"), Way("#groups", (("open", "groups"),), row=None, answer=r"\A[^\n]*\n(?:.*\n)*?[^\n]*\bcc1\b[^\n]*{slow_file}"), Way("#threads", (("open", "threads"), ("search", "{slow_file}")))]),
+    ],
+    # A service that sometimes runs a program and waits for it.
+    "node": [
+        Question("Why does the service stall at times?", r"The event loop of node was blocked", [Way(SAYS), Way(CARDS)]),
+        Question("How long was the longest stall?", r"longest turn took " + TIME, [Way(CARDS)], truth="longest_stall_ms", part=0.05, least=10),
+        Question("How many times did it stall?", NUMBER + r" times?\b", [Way(CARDS, answer=r"Waited for[^\n]*\n?[^\n]*?" + NUMBER + r" times?\b"), Way("#loops", (("open", "loops"),))], truth="stalls", part=0.05),
+        Question("Which function of Node blocks the loop?", r"[Ss]pawn\w*|SyncProcess\w*", [Way(CARDS), Way(CARDS, (("click", "#answer .card details summary"),)), Way("#loops", (("open", "loops"),))]),
+        Question("Which program does it wait for?", r"\b{program}\b", [Way(CARDS), Way("#groups", (("open", "groups"),))]),
+    ],
+    # Two threads that take two mutexes in opposite order.
+    "deadlock": [
+        Question("Does it hang, and why?", r"[Dd]eadlock", [Way(SAYS)]),
+        Question("Which threads hang?", r"(?s){transfer}.*{archive}|{archive}.*{transfer}", [Way(SAYS), Way(CARDS)]),
+        Question("Which lock does the thread `transfer` wait for?", r"transfer \(\d+\) waits for mutex \S*journal", [Way(CARDS)]),
+        Question("Who has that lock?", r"(?s)transfer \(\d+\) waits[^$]*?Held by\s+{archive}", [Way(CARDS)]),
+        Question("At which line of the program does `transfer` wait?", r"{line}\b", [Way(CARDS), Way(CARDS, (("click", "#answer .card details summary"),)), Way("#in-flight", (("open", "in-flight"),))]),
+    ],
+}
+
+
+def is_time(text):
+    return bool(re.search(r"\d (ns|us|ms|s)$", text))
+
+
+def number(text):
+    """A number, or a time in milliseconds."""
+    value = float(re.match(r"[\d.,]*\d", text).group().replace(",", ""))
+    for unit, ms in [(" ns", 1e-6), (" us", 1e-3), (" ms", 1), (" s", 1e3)]:
+        if text.endswith(unit):
+            return value * ms
+    return value
