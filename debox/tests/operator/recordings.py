@@ -266,7 +266,7 @@ class Recordings:
     def deadlock(self, file):
         source, program = self.work / "deadlock.c", self.work / "deadlock"
         source.write_text(DEADLOCK)
-        subprocess.run(["cc", "-g", "-O1", "-pthread", "-o", program, source], check=True)
+        subprocess.run(["cc", "-D_GNU_SOURCE", "-g", "-O1", "-pthread", "-o", program, source], check=True)
         hung = subprocess.Popen([program], stdin=subprocess.PIPE)
         try:
             with self.recording(file, hung.pid):
