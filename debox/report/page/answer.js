@@ -107,7 +107,7 @@ function sleepCard(group) {
     [fact("Waiting", several ? `${threads} (several threads)` : threadName(wait.comm, wait.tid, wait.is_main) + (wait.is_main ? ", main thread" : "")),
       fact("For", resources.size > 1 ? `${resources.size} different ones, such as ${wait.resource}` : wait.resource),
       fact("Held by", ownerWords(wait) || (wait.class === "lock" ? "not known" : "")), fact("Ended by", wait.in_flight && wait.count === wait.in_flight ? "" : wait.waker),
-      fact("Called from", group.caller)],
+      fact("Called from", callerName(group.caller))],
     longestStack(group.call, group.cause, group.caller), { call: group.call, cause: group.cause });
 }
 
@@ -124,7 +124,7 @@ function cpuCard(one) {
 function deadlockCard(wait) {
   const open = data.in_flight.find((call) => call.tid === wait.tid);
   return card(`${wait.comm} (${wait.tid}) waits for ${wait.lock} ${wait.name || ""}`, open ? [make("b", {}, time(open.budget.wall_ns)), " and had not got it"] : null,
-    [fact("Held by", wait.holder), fact("Called from", wait.caller)], wait.frames, { thread: wait.comm });
+    [fact("Held by", wait.holder), fact("Called from", callerName(wait.caller))], wait.frames, { thread: wait.comm });
 }
 
 // What the answer is about, and what it leaves out.
@@ -143,25 +143,30 @@ function told(aside) {
 function answer() {
   const dead = data.deadlocks[0];
   const finding = data.findings.find((one) => one.kind === "deadlock");
+  const loop = dead ? null : blockedLoop();
+  const of = data.active_text.length ? capital(data.active_text[0]) + "." : "";
   const says = dead && finding ? finding.text.split(": ").slice(0, 2).join(": ") + "."
-    : data.active_text.length ? capital(data.active_text[0]) + "."
+    : loop ? blockedLoopSays(loop)
+    : of ? of
     : data.headline_text.length ? capital(data.headline_text[0]) + "." : "The recording shows no time of any thread.";
   const aside = data.active ? data.active.idle_ns : 0;
   const cards = dead
     ? dead.waits.slice(0, 3).map((wait, at) => { const next = dead.waits[(at + 1) % dead.waits.length]; return deadlockCard({ ...wait, holder: `${next.comm} (${next.tid})` }); })
     : worstWaits().map((one) => one.call ? sleepCard(one) : cpuCard(one));
   const ofLoops = dead ? [] : loopCards();
+  const longest = cards.length ? [make("h3", { class: "cards-of" }, dead ? "Who waits for whom" : cards.length > 1 ? "The longest waits" : "The longest wait"), make("div", { class: "cards" }, cards)]
+    : loop ? [] : make("p", { class: "quiet" }, "No wait took a hundredth of that time.");
+  const blocked = ofLoops.length ? [make("h3", { class: "cards-of" }, ofLoops.length > 1 ? "Blocked event loops" : "A blocked event loop"), make("div", { class: "cards" }, ofLoops)] : [];
   const about = make("p", { class: "quiet" });
   const tell = () => { about.textContent = data.active ? told(aside) : ""; };
   reactions.push(tell);
   tell();
   section("answer", "Where the time went", null,
     make("p", { class: "says" }, says),
+    loop && of ? make("p", {}, "Of all threads: " + data.active_text[0] + ".") : null,
     data.active ? about : null,
     data.active ? causeBar() : null,
-    cards.length ? [make("h3", { class: "cards-of" }, dead ? "Who waits for whom" : cards.length > 1 ? "The longest waits" : "The longest wait"), make("div", { class: "cards" }, cards)]
-      : make("p", { class: "quiet" }, "No wait took a hundredth of that time."),
-    ofLoops.length ? [make("h3", { class: "cards-of" }, ofLoops.length > 1 ? "Blocked event loops" : "A blocked event loop"), make("div", { class: "cards" }, ofLoops)] : null);
+    loop ? [blocked, longest] : [longest, blocked]);
 }
 
 function findings() {

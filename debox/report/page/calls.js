@@ -40,7 +40,7 @@ function waits() {
       ["thread", (w) => (w.is_main ? "main of " : "") + (w.many_threads ? `${w.comm} (several)` : threadName(w.comm, w.tid, w.is_main)), "long", (w) => w.comm],
       ["call", (w) => w.call, "", (w) => w.call], ["waited for", (w) => w.label + (w.resource ? `: ${w.resource}` : w.resources > 1 ? `: ${count(w.resources)} different ones` : ""), "long", (w) => w.label],
       ["time", (w) => time(w.blocked_ns), "n", (w) => w.blocked_ns], ["times", (w) => count(w.count), "n", (w) => w.count],
-      ["longest", (w) => time(w.longest_ns), "n", (w) => w.longest_ns], ["called from", (w) => w.caller || "", "long", (w) => w.caller || ""],
+      ["longest", (w) => time(w.longest_ns), "n", (w) => w.longest_ns], ["called from", (w) => callerName(w.caller), "long", (w) => w.caller || ""],
       ["held by", ownerWords, "long", ownerWords], ["longest ended by", (w) => w.waker, "", (w) => w.waker],
       ["class", (w) => w.is_rest ? "waiting for work" : w.class, "", (w) => w.class],
     ], data.waits, { id: (w, index) => `wait-${index}`, caption: "Waits by time", pick: (w) => choose({ call: w.call, cause: w.label }),

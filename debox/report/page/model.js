@@ -32,6 +32,24 @@ const tintOf = (cause, of) => CAUSES[cause] ? CAUSES[cause][1] : CLASSES["blocke
 const isIdle = (label) => classOf.get(label) === "idle";
 // A function is the same regardless of the offset and the line.
 const functionOf = (frame) => frame.replace(/\+0x[0-9a-f]+/, "").replace(/ \([^()]*:\d+\)$/, "");
+// Without long lists of arguments and of template parameters, as C++ has them. A space is before anything else in
+// parentheses, such as the file and line.
+function callerName(caller) {
+  let name = caller || "";
+  for (let at = 1; name.length > 48 && at < name.length; at += 1) {
+    if (!"(<".includes(name[at]) || !/[\w>)]/.test(name[at - 1])) continue;
+    let end = at;
+    for (let depth = 0; end < name.length; end += 1) {
+      if ("(<".includes(name[end])) depth += 1;
+      else if (name[end] === ")" || (name[end] === ">" && name[end - 1] !== "-")) depth -= 1;
+      if (depth === 0) break;
+    }
+    if (end < name.length && end - at > 12) name = `${name.slice(0, at + 1)}…${name.slice(end)}`;
+    at = name.indexOf("…", at) === at + 1 ? at + 2 : at;
+  }
+  return name;
+}
+
 const commands = recording.commands.map((words) => words.join(" ")).filter(Boolean);
 
 // What processes are called on their command lines: programs such as PostgreSQL say there what each is for.
@@ -40,9 +58,13 @@ function processName(pid) {
   const words = commandsOf.get(pid) || "";
   return words.length > 60 ? words.slice(0, 60) + " …" : words;
 }
-// The name of a thread, with that of its process if it is the first thread of one of several.
-const threadName = (comm, tid, isMain) =>
-  `${comm} (${tid}${isMain && commandsOf.size > 1 && processName(tid) ? `: ${processName(tid)}` : ""})`;
+// Whether several processes run the same program.
+const programOf = (pid) => (commandsOf.get(pid) || "").split(" ")[0].split("/").at(-1);
+const programs = new Map();
+for (const pid of commandsOf.keys()) programs.set(programOf(pid), (programs.get(programOf(pid)) || 0) + 1);
+const isOneOfSeveral = (pid) => programOf(pid) !== "" && programs.get(programOf(pid)) > 1;
+// The name of a thread, with that of its process if it is the first thread of one of several of a program.
+const threadName = (comm, tid, isMain) => `${comm} (${tid}${isMain && isOneOfSeveral(tid) ? `: ${processName(tid)}` : ""})`;
 
 // Where most of the time is decides which flame graph comes first.
 const shares = data.active ? data.active.shares : [];

@@ -17,6 +17,8 @@ pub struct EventLoop {
     /// across two groups of rows are not known.
     pub longest_turn_ns: u64,
     pub longest_turn_at_ns: u64,
+    /// Turns of 10 ms or more.
+    pub long_turns: u64,
     /// What it waited for, the longest first.
     pub causes: Vec<LoopCause>,
 }

@@ -110,6 +110,7 @@ fn event_loop(
             0 => 0,
             _ => turn.begin.saturating_sub(begin).max(0) as u64,
         },
+        long_turns: looper.long_turns,
         causes,
     }
 }

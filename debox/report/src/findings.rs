@@ -83,8 +83,8 @@ pub fn findings(report: &Report) -> Vec<Finding> {
         hanging: false,
     };
     finder.deadlocks();
-    finder.in_flight();
     finder.loops();
+    finder.in_flight();
     finder.waits();
     finder.calls();
     finder.shared_waits();
@@ -159,6 +159,10 @@ impl<'a> Finder<'a> {
             if one.longest_turn_ns > 0 {
                 let turn = time(one.longest_turn_ns);
                 let _ = write!(text, ". Its longest turn took {turn}");
+            }
+            if one.long_turns > 1 {
+                let turns = counted(one.long_turns, "turn");
+                let _ = write!(text, "; {turns} took 10 ms or more");
             }
             text.push('.');
             let evidence = anchor("loop", &one.tid.to_string());
