@@ -131,10 +131,12 @@ function deadlockCard(wait) {
 function told(aside) {
   const { shares, of_ns } = data.active;
   const counted = new Set(shares.map((share) => share.cause));
-  const children = data.matrix.labels.filter((label) => ["child process", "vfork child"].includes(label.label) && !counted.has(label.label));
+  const children = data.matrix.labels.filter((label) => CHILDREN.includes(label.label) && !counted.has(label.label));
   const waited = children.reduce((sum, label) => sum + label.blocked_ns, 0);
   const other = data.headline_text[0];
-  return [`This is about ${time(of_ns)} in which threads worked or were held up${data.headline_is_of_run ? "" : ", in calls only"}.`,
+  const cpu = data.account ? data.account.user_cpu_ns + data.account.kernel_cpu_ns : 0;
+  return [`This is about ${time(of_ns)} in which threads worked or were held up${data.headline_is_of_run ? "" : ", in calls only"}` +
+      (cpu ? `; the CPU time is ${time(cpu)}.` : "."),
     aside > 0 ? `${time(aside)} more were idle waits, or looked like waits for work; ${withIdle ? "they are the grey part" : "they are folded away"}.` : "",
     waited > 0 ? `Waits of parents for their children (${time(waited)}) are not counted: what the children did is.` : "",
     aside > 0 && other && other !== data.active_text[0] ? `With idle waits: ${other}.` : ""].filter(Boolean).join(" ");

@@ -10,6 +10,9 @@ const PARTS = [
   ["waiting for a CPU", "--runqueue", (one) => one.budget.runqueue_ns], ["pushed off a CPU", "--preempted", (one) => one.budget.preempted_ns],
   ["blocked", "--disk", (one) => Math.max(0, one.budget.blocked_ns - leftOut(one))],
 ];
+// Threads and processes also compute between calls.
+const COMPUTING = ["computing between calls", "--c2", (one) => one.user_cpu_ns || 0];
+const worked = (one) => active(one) + (one.user_cpu_ns || 0);
 // Names come from outside, and `constructor` is one: these tables have nothing but what is in them.
 const only = (entries) => Object.assign(Object.create(null), entries);
 const CLASSES = only({
@@ -29,6 +32,8 @@ const CAUSES = only({
 const classOf = new Map(data.matrix.labels.map((label) => [label.label, label.class]));
 const causeName = (cause) => CAUSES[cause] ? CAUSES[cause][0] : cause;
 const tintOf = (cause, of) => CAUSES[cause] ? CAUSES[cause][1] : CLASSES["blocked: " + (of || classOf.get(cause))] || "--other";
+// Waits of parents.
+const CHILDREN = ["child process", "vfork child"];
 const isIdle = (label) => classOf.get(label) === "idle";
 // A function is the same regardless of the offset and the line.
 const functionOf = (frame) => frame.replace(/\+0x[0-9a-f]+/, "").replace(/ \([^()]*:\d+\)$/, "");
@@ -54,10 +59,11 @@ const commands = recording.commands.map((words) => words.join(" ")).filter(Boole
 
 // What processes are called on their command lines: programs such as PostgreSQL say there what each is for.
 const commandsOf = new Map(recording.processes.map((one) => [one.pid, one.title || one.command.join(" ")]));
-function processName(pid) {
-  const words = commandsOf.get(pid) || "";
-  return words.length > 60 ? words.slice(0, 60) + " …" : words;
-}
+const shortCommand = (words, most) => {
+  const short = words.replace(/^\/\S*\//, "");
+  return short.length > most ? short.slice(0, most) + " …" : short;
+};
+const processName = (pid) => shortCommand(commandsOf.get(pid) || "", 60);
 // Whether several processes run the same program.
 const programOf = (pid) => (commandsOf.get(pid) || "").split(" ")[0].split("/").at(-1);
 const programs = new Map();
@@ -75,14 +81,15 @@ const onCpuFirst = Boolean(data.samples && data.samples.total) && computed_ns > 
 
 // The parts of one budget as a bar.
 function bars(one, widest) {
-  return make("div", { class: "stack", role: "img", "aria-label": PARTS.map(([name, , of]) => `${name} ${time(of(one))}`).join(", ") },
-    PARTS.map(([name, tint, of]) => {
+  const parts = one.user_cpu_ns ? [COMPUTING, ...PARTS] : PARTS;
+  return make("div", { class: "stack", role: "img", "aria-label": parts.map(([name, , of]) => `${name} ${time(of(one))}`).join(", ") },
+    parts.map(([name, tint, of]) => {
       const part = of(one);
       return part > 0 ? make("i", { title: `${name}: ${time(part)}`, style: `width: ${100 * part / widest}%; background: var(${tint})` }) : null;
     }));
 }
 
-const partsLegend = () => make("div", { class: "legend" }, PARTS.map(([name, tint]) => make("span", {}, swatch(tint), " ", name)));
+const partsLegend = (parts = PARTS) => make("div", { class: "legend" }, parts.map(([name, tint]) => make("span", {}, swatch(tint), " ", name)));
 const swatch = (tint) => make("span", { class: "swatch", style: `background: var(${tint})` });
 
 function ownerWords(wait) {
