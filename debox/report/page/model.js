@@ -92,6 +92,12 @@ function bars(one, widest) {
 const partsLegend = (parts = PARTS) => make("div", { class: "legend" }, parts.map(([name, tint]) => make("span", {}, swatch(tint), " ", name)));
 const swatch = (tint) => make("span", { class: "swatch", style: `background: var(${tint})` });
 
+// The task that ended a wait, with what its process is called.
+function wakerName(waker) {
+  const tid = Number((/ \((\d+)\)$/.exec(waker) || [])[1]);
+  return isOneOfSeveral(tid) ? `${waker.slice(0, -1)}: ${processName(tid)})` : waker;
+}
+
 function ownerWords(wait) {
   if (!wait.owner_certainty) return "";
   if (!wait.owner_comm) return "not known";

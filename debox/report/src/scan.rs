@@ -447,6 +447,7 @@ impl<'a> Scanner<'a> {
                 tid,
                 owner_tid: sleeps.owner_tid(at),
                 waker: Some((sleeps.waker_kind.get(at), sleeps.waker_comm.get(at))),
+                waker_tid: sleeps.waker_tid(at),
                 ..WaitSums::default()
             };
             aggregate.add_wait(key, &sums);
