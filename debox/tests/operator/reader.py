@@ -29,11 +29,13 @@ from questions import QUESTIONS, number
 from recordings import Recordings
 
 # The text of a place, or the cells of its tables; of both only what can be seen.
-TEXT = "(place) => [...document.querySelectorAll(place)].filter((one) => one.checkVisibility()).map((one) => one.innerText).join('\\n')"
-CELLS = """(place) => [...document.querySelectorAll(place + " table")].filter((one) => one.checkVisibility()).map((one) => ({
+SEEN = "const seen = (what) => [...document.querySelectorAll(what)].filter((one) => one.checkVisibility());"
+TEXT = f"(place) => {{ {SEEN} return seen(place).map((one) => one.innerText).join('\\n'); }}"
+CELLS = f"(place) => {{ {SEEN} " + """ return seen(place + " table").map((one) => ({
     heads: [...one.tHead.rows[0].cells].map((cell) => cell.innerText.trim()),
     rows: [...one.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())),
-}))"""
+})); }"""
+FOLD = "document.querySelectorAll('details').forEach((one) => { one.open = openAtFirst.has(one); })"
 MOST_ACTIONS = 2
 
 
@@ -48,7 +50,7 @@ class Page:
         """Without search and selection, and with everything folded that was folded at first."""
         for _ in range(2):
             self.browser.press("Escape")
-        self.browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = openAtFirst.has(one); })")
+        self.browser.evaluate(FOLD)
 
     def call(self, function, argument):
         return self.browser.evaluate(f"({function})({json.dumps(argument)})")

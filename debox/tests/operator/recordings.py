@@ -198,7 +198,8 @@ class Recordings:
 
             def ask(*statements):
                 options = [word for statement in statements for word in ("-c", statement)]
-                return output(binaries / "psql", *machine.sql_options, "-XAtq", *options, "postgres", **machine.sql_place)
+                words = [binaries / "psql", *machine.sql_options, "-XAtq", *options, "postgres"]
+                return output(*words, **machine.sql_place)
 
             ask("create table stock (id int primary key, n int)", "insert into stock values (1, 0)")
             ask("alter system set log_lock_waits = on", "alter system set deadlock_timeout = '100ms'")
@@ -207,15 +208,17 @@ class Recordings:
             sale.write_text(SALE)
             sale.chmod(0o644)
             hold = ["env", "PGAPPNAME=nightly", str(binaries / "psql"), *machine.sql_options, "-Xq", "postgres"]
-            sell = [str(binaries / "pgbench"), *machine.sql_options, "-n", "-c", "3", "-T", "600", "-f", str(sale), "postgres"]
+            hold += 2 * ["-c", HOLD]
+            sell = [str(binaries / "pgbench"), *machine.sql_options, "-n", "-c", "3", "-T", "600"]
+            sell += ["-f", str(sale), "postgres"]
             who = "select pid from pg_stat_activity where application_name = '{}'"
             with self.recording(file, machine.pids["postgres"]):
-                holder = machine.start("nightly", [*hold, *(word for _ in range(2) for word in ("-c", HOLD))], **machine.sql_place)
+                holder = machine.start("nightly", hold, **machine.sql_place)
                 time.sleep(0.3)
                 seller = machine.start("pgbench", sell, **machine.sql_place)
                 time.sleep(1)
                 blocker, waiters = ask(who.format("nightly")).split(), ask(who.format("pgbench")).split()
-                waits = holder.wait(30)
+                holder.wait(30)
                 seller.terminate()
                 seller.wait(30)
             log = (machine.work / "postgres.log").read_text()
@@ -227,13 +230,13 @@ class Recordings:
         sources.mkdir()
         functions = {"parser": 6000, **{f"part{number}": 1500 for number in range(5)}}
         for name, number in functions.items():
-            body = "".join(f"int {name}_{at}(int x) {{ return x * {at} + (x >> {at % 30}); }}\n" for at in range(number))
-            (sources / f"{name}.c").write_text(body)
+            each = (f"int {name}_{at}(int x) {{ return x * {at} + (x >> {at % 30}); }}\n" for at in range(number))
+            (sources / f"{name}.c").write_text("".join(each))
         rules = "all: $(patsubst %.c,%.o,$(wildcard *.c))\n%.o: %.c\n\tgcc -O2 -c -o $@ $<\n"
         (sources / "Makefile").write_text(rules)
         spent = self.work / "times"
         script = f"make -s -j2 -C {sources}; times >{spent}"
-        subprocess.run([self.debox, "record", "-o", file, "--", "bash", "-c", script], check=True, capture_output=True, timeout=120)
+        output(self.debox, "record", "-o", file, "--", "bash", "-c", script, timeout=120)
         # The second line has the children's user and system time.
         parts = re.findall(r"(\d+)m([\d.]+)s", spent.read_text().splitlines()[1])
         # The shell, make, and for each file the compiler's driver, the compiler and the assembler.
