@@ -2,7 +2,7 @@
 // The answer: one sentence, one bar of the time by cause, and the longest waits.
 
 function heading() {
-  const named = recording.processes.map((one) => one.title || one.command.join(" ")).filter(Boolean);
+  const named = recording.processes.map((one) => shortCommand(one.title || one.command.join(" "), 100)).filter(Boolean);
   const running = named.length > 1 ? `${named[0]} and ${count(named.length - 1)} more ${named.length === 2 ? "process" : "processes"}` : named[0];
   const title = commands.length ? commands.join("; ") : running || "a running process";
   document.getElementById("title").textContent = title.length > 160 ? title.slice(0, 160) + " …" : title;
@@ -82,7 +82,7 @@ function processCard({ between: wait }) {
       fact("Longest", wait.many_threads ? threadName(wait.comm, wait.tid, true) : ""),
       fact("For", `an event in ${wait.call} from a process of the same program, such as the end of a lock of its own`),
       fact("Ended by", wakerName(wait.waker)), fact("Called from", callerName(wait.caller))],
-    longestStack(wait.call, wait.label, wait.caller), null);
+    [], null);
 }
 
 // Waits of one kind, from one place, for one owner: threads of a pool are one card.

@@ -32,6 +32,10 @@ function blockedLoop() {
 const blockedLoopSays = (one) => `The event loop of ${one.comm} was blocked for ${time(one.blocked_ns)}, ` +
   `mostly by ${causeOfLoop(one.causes[0])} in ${one.causes[0].call}.`;
 
+// Who runs the inner loop: the innermost function that is not of a library of event loops.
+const OF_LIBRARIES = /^(uv_|ev_|event_|epoll_|g_main_|g_poll|poll|ppoll|select|__|syscall\b)/;
+const beginner = (cause) => cause.is_inner_loop ? cause.stack.findLast((frame) => !OF_LIBRARIES.test(frame)) : "";
+
 // The loops that were blocked for longest, as cards.
 function loopCards() {
   const least = data.active ? data.active.of_ns * 0.01 : 1;
@@ -42,7 +46,7 @@ function loopCards() {
         one.long_turns > 1 ? `; ${count(one.long_turns)} turns took 10 ms or more` : ""],
       [fact("Loop", threadName(one.comm, one.tid, one.pid === one.tid)),
         fact("Waited for", `${causeOfLoop(cause)} in ${cause.call}, ${counted(cause.count, "time")}, longest ${time(cause.longest_ns)}`),
-        fact("For", cause.resource), fact("Called from", callerName(cause.caller))],
-      longestStack(cause.call, cause.label, cause.caller, true), { thread: one.comm });
+        fact("For", cause.resource), fact("Called from", callerName(cause.caller)), fact("Begun by", callerName(beginner(cause)))],
+      [...cause.stack].reverse(), { thread: one.comm });
   });
 }

@@ -35,6 +35,8 @@ pub struct LoopCause {
     pub longest_ns: u64,
     /// Of the longest.
     pub caller: Option<String>,
+    /// The program's, outermost first.
+    pub stack: Vec<String>,
     pub resource: Option<String>,
 }
 
@@ -52,6 +54,7 @@ impl LoopCause {
         if other.longest_ns > self.longest_ns {
             self.longest_ns = other.longest_ns;
             self.caller = other.caller;
+            self.stack = other.stack;
             self.resource = other.resource;
         }
     }

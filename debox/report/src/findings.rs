@@ -12,6 +12,8 @@ use crate::sentences::{capital, cpu_owner_sentence, growth_sentence, parts, wait
 use kit_units::{count, counted, time};
 
 const WAITS: usize = 6;
+/// Waits of parents.
+const CHILDREN: [&str; 2] = ["child process", "vfork child"];
 /// Calls whose time is broken down in a sentence, at most.
 const CALLS: usize = 3;
 /// A call is broken down if it has at least this part of the time without idle waits,
@@ -83,8 +85,8 @@ pub fn findings(report: &Report) -> Vec<Finding> {
         hanging: false,
     };
     finder.deadlocks();
-    finder.loops();
     finder.in_flight();
+    finder.loops();
     finder.waits();
     finder.calls();
     finder.shared_waits();
@@ -198,7 +200,11 @@ impl<'a> Finder<'a> {
         for (index, wait) in self.told_waits() {
             let evidence = anchor("wait", &index.to_string());
             let text = wait_sentence(wait);
-            self.add(FindingKind::Wait, text, evidence, wait.blocked_ns);
+            // What the children did counts.
+            let is_theirs = self.report.recording.processes.len() > 1
+                && CHILDREN.contains(&wait.label.as_str());
+            let weight = if is_theirs { 0 } else { wait.blocked_ns };
+            self.add(FindingKind::Wait, text, evidence, weight);
         }
     }
 

@@ -67,6 +67,7 @@ pub struct KindSums {
     /// Of the longest.
     pub longest: u64,
     pub caller: Name,
+    pub stack: Name,
     pub resource: Name,
 }
 
@@ -189,6 +190,7 @@ impl KindSums {
         if (add.longest, add.caller) >= (self.longest, self.caller) {
             self.longest = add.longest;
             self.caller = add.caller;
+            self.stack = add.stack;
             self.resource = add.resource;
         }
     }

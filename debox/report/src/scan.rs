@@ -350,6 +350,7 @@ impl<'a> Scanner<'a> {
                 blocked: ns,
                 longest: ns,
                 caller: columns.caller.get(row),
+                stack: columns.stack.get(row),
                 resource: sleeps.resource.get(sleep),
             };
             looper.wait(kind, &sums);
