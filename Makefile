@@ -87,7 +87,7 @@ loops:
 	$(AS_ROOT) $(TARGET)/release/debox-loops
 
 # A machine with five faults at once, and the way from `debox top` to each by keystrokes, then the same from the page of
-# a recording; and five questions about each of six recordings, answered from their pages: seven minutes. As root, on a
+# a recording; and five questions about each of six recordings, answered from their pages: six minutes. As root, on a
 # machine that does nothing else. OPERATOR names the directory for the screens and the pages.
 OPERATOR ?= operator
 operator:

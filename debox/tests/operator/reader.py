@@ -3,7 +3,7 @@
 """Six real recordings, and five questions about each, answered from the page of `debox report --html` as a new user reads
 it: from what can be seen in a browser, after two actions at most.
 
-As root, on a machine that does nothing else; some three minutes:
+As root, on a machine that does nothing else; some two minutes:
 
     sudo python3 debox/tests/operator/reader.py --debox target/release/debox --latlab target/release/latlab
 
