@@ -87,13 +87,16 @@ loops:
 	$(AS_ROOT) $(TARGET)/release/debox-loops
 
 # A machine with five faults at once, and the way from `debox top` to each by keystrokes, then the same from the page of
-# a recording: four minutes. As root, on a machine that does nothing else. OPERATOR names the directory for the screens.
+# a recording; and five questions about each of six recordings, answered from their pages: six minutes. As root, on a
+# machine that does nothing else. OPERATOR names the directory for the screens and the pages.
 OPERATOR ?= operator
 operator:
 	scripts/setup build operator browser
 	$(CARGO) build --release --workspace --bin debox --bin latlab
 	$(AS_ROOT) python3 debox/tests/operator/trial.py --debox $(TARGET)/release/debox --latlab $(TARGET)/release/latlab \
 		-o $(OPERATOR)
+	$(AS_ROOT) python3 debox/tests/operator/reader.py --debox $(TARGET)/release/debox --latlab $(TARGET)/release/latlab \
+		-o $(OPERATOR)/pages
 
 # Each fuzz target for half a minute, or for so many seconds: make fuzz SECONDS=600. Some targets
 # alone: make fuzz TARGETS='broker unwinding'

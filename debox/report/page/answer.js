@@ -2,7 +2,7 @@
 // The answer: one sentence, one bar of the time by cause, and the longest waits.
 
 function heading() {
-  const named = recording.processes.map((one) => one.title || one.command.join(" ")).filter(Boolean);
+  const named = recording.processes.map((one) => shortCommand(one.title || one.command.join(" "), 100)).filter(Boolean);
   const running = named.length > 1 ? `${named[0]} and ${count(named.length - 1)} more ${named.length === 2 ? "process" : "processes"}` : named[0];
   const title = commands.length ? commands.join("; ") : running || "a running process";
   document.getElementById("title").textContent = title.length > 160 ? title.slice(0, 160) + " …" : title;
@@ -64,6 +64,27 @@ function causeBar() {
   return [place, list];
 }
 
+// Waits for events that another process of the same program sent: processes of PostgreSQL, which wait for their clients
+// in epoll, wait there for locks of the database, too. Their events come from no descriptor that has a name.
+function processWaits() {
+  const isOfSeveral = (comm) => data.threads.filter((thread) => thread.comm === comm && thread.pid === thread.tid).length > 1;
+  const isForClients = (wait, one) => one.comm === wait.comm && one.call === wait.call && (one.resources > 0 || /^(unix|tcp)/.test(one.resource || ""));
+  const found = data.waits.filter((wait) => wait.class === "idle" && wait.is_main && wait.resource === null && !wait.resources &&
+    (wait.waker + " (").startsWith(`task ${wait.comm} (`) && isOfSeveral(wait.comm) && data.waits.some((one) => isForClients(wait, one)));
+  const least = data.active ? data.active.of_ns * 0.01 : 0;
+  return found.filter((wait) => wait.blocked_ns >= least).map((wait) => ({ between: wait, ns: wait.blocked_ns }));
+}
+
+function processCard({ between: wait }) {
+  return card(`Waiting for another process of ${wait.comm}`,
+    [make("b", {}, time(wait.blocked_ns)), ` ${counted(wait.count, "time")}, longest ${time(wait.longest_ns)}; counted as idle`],
+    [fact("Waiting", wait.many_threads ? `${wait.comm} (several processes)` : threadName(wait.comm, wait.tid, true)),
+      fact("Longest", wait.many_threads ? threadName(wait.comm, wait.tid, true) : ""),
+      fact("For", `an event in ${wait.call} from a process of the same program, such as the end of a lock of its own`),
+      fact("Ended by", wakerName(wait.waker)), fact("Called from", callerName(wait.caller))],
+    [], null);
+}
+
 // Waits of one kind, from one place, for one owner: threads of a pool are one card.
 function worstWaits() {
   const groups = new Map();
@@ -83,7 +104,7 @@ function worstWaits() {
   const cpu = data.active && data.active.shares.find((share) => share.cause === "waiting for a CPU");
   if (cpu) all.push({ cause: cpu.cause, ns: cpu.ns, owner: cpu.owner });
   const least = data.active ? data.active.of_ns * 0.01 : 0;
-  return all.filter((one) => one.ns >= least && one.ns > 0).sort((a, b) => b.ns - a.ns).slice(0, 3);
+  return [...all.filter((one) => one.ns >= least && one.ns > 0), ...processWaits()].sort((a, b) => b.ns - a.ns).slice(0, 3);
 }
 
 const fact = (name, value) => value ? [make("dt", {}, name), make("dd", {}, value)] : [];
@@ -106,8 +127,8 @@ function sleepCard(group) {
       (group.open ? `; ${count(group.open)} had not ended` : "")],
     [fact("Waiting", several ? `${threads} (several threads)` : threadName(wait.comm, wait.tid, wait.is_main) + (wait.is_main ? ", main thread" : "")),
       fact("For", resources.size > 1 ? `${resources.size} different ones, such as ${wait.resource}` : wait.resource),
-      fact("Held by", ownerWords(wait) || (wait.class === "lock" ? "not known" : "")), fact("Ended by", wait.in_flight && wait.count === wait.in_flight ? "" : wait.waker),
-      fact("Called from", group.caller)],
+      fact("Held by", ownerWords(wait) || (wait.class === "lock" ? "not known" : "")), fact("Ended by", wait.in_flight && wait.count === wait.in_flight ? "" : wakerName(wait.waker)),
+      fact("Called from", callerName(group.caller))],
     longestStack(group.call, group.cause, group.caller), { call: group.call, cause: group.cause });
 }
 
@@ -124,17 +145,19 @@ function cpuCard(one) {
 function deadlockCard(wait) {
   const open = data.in_flight.find((call) => call.tid === wait.tid);
   return card(`${wait.comm} (${wait.tid}) waits for ${wait.lock} ${wait.name || ""}`, open ? [make("b", {}, time(open.budget.wall_ns)), " and had not got it"] : null,
-    [fact("Held by", wait.holder), fact("Called from", wait.caller)], wait.frames, { thread: wait.comm });
+    [fact("Held by", wait.holder), fact("Called from", callerName(wait.caller))], wait.frames, { thread: wait.comm });
 }
 
 // What the answer is about, and what it leaves out.
 function told(aside) {
   const { shares, of_ns } = data.active;
   const counted = new Set(shares.map((share) => share.cause));
-  const children = data.matrix.labels.filter((label) => ["child process", "vfork child"].includes(label.label) && !counted.has(label.label));
+  const children = data.matrix.labels.filter((label) => CHILDREN.includes(label.label) && !counted.has(label.label));
   const waited = children.reduce((sum, label) => sum + label.blocked_ns, 0);
   const other = data.headline_text[0];
-  return [`This is about ${time(of_ns)} in which threads worked or were held up${data.headline_is_of_run ? "" : ", in calls only"}.`,
+  const cpu = data.account ? data.account.user_cpu_ns + data.account.kernel_cpu_ns : 0;
+  return [`This is about ${time(of_ns)} in which threads worked or were held up${data.headline_is_of_run ? "" : ", in calls only"}` +
+      (cpu ? `; the CPU time is ${time(cpu)}.` : "."),
     aside > 0 ? `${time(aside)} more were idle waits, or looked like waits for work; ${withIdle ? "they are the grey part" : "they are folded away"}.` : "",
     waited > 0 ? `Waits of parents for their children (${time(waited)}) are not counted: what the children did is.` : "",
     aside > 0 && other && other !== data.active_text[0] ? `With idle waits: ${other}.` : ""].filter(Boolean).join(" ");
@@ -143,25 +166,32 @@ function told(aside) {
 function answer() {
   const dead = data.deadlocks[0];
   const finding = data.findings.find((one) => one.kind === "deadlock");
+  const loop = dead ? null : blockedLoop();
+  const between = dead ? [] : processWaits().filter((one) => one.ns > Math.max(0, ...causes().map((cause) => cause.ns)));
+  const of = data.active_text.length ? capital(data.active_text[0]) + "." : "";
   const says = dead && finding ? finding.text.split(": ").slice(0, 2).join(": ") + "."
-    : data.active_text.length ? capital(data.active_text[0]) + "."
+    : loop ? blockedLoopSays(loop)
+    : of ? of
     : data.headline_text.length ? capital(data.headline_text[0]) + "." : "The recording shows no time of any thread.";
   const aside = data.active ? data.active.idle_ns : 0;
   const cards = dead
     ? dead.waits.slice(0, 3).map((wait, at) => { const next = dead.waits[(at + 1) % dead.waits.length]; return deadlockCard({ ...wait, holder: `${next.comm} (${next.tid})` }); })
-    : worstWaits().map((one) => one.call ? sleepCard(one) : cpuCard(one));
+    : worstWaits().map((one) => one.between ? processCard(one) : one.call ? sleepCard(one) : cpuCard(one));
   const ofLoops = dead ? [] : loopCards();
+  const longest = cards.length ? [make("h3", { class: "cards-of" }, dead ? "Who waits for whom" : cards.length > 1 ? "The longest waits" : "The longest wait"), make("div", { class: "cards" }, cards)]
+    : loop ? [] : make("p", { class: "quiet" }, "No wait took a hundredth of that time.");
+  const blocked = ofLoops.length ? [make("h3", { class: "cards-of" }, ofLoops.length > 1 ? "Blocked event loops" : "A blocked event loop"), make("div", { class: "cards" }, ofLoops)] : [];
   const about = make("p", { class: "quiet" });
   const tell = () => { about.textContent = data.active ? told(aside) : ""; };
   reactions.push(tell);
   tell();
   section("answer", "Where the time went", null,
     make("p", { class: "says" }, says),
+    loop && of ? make("p", {}, "Of all threads: " + data.active_text[0] + ".") : null,
+    between.map(({ between: wait, ns }) => make("p", {}, `Beside it, ${wait.comm} waited ${time(ns)} for other processes of the same program.`)),
     data.active ? about : null,
     data.active ? causeBar() : null,
-    cards.length ? [make("h3", { class: "cards-of" }, dead ? "Who waits for whom" : cards.length > 1 ? "The longest waits" : "The longest wait"), make("div", { class: "cards" }, cards)]
-      : make("p", { class: "quiet" }, "No wait took a hundredth of that time."),
-    ofLoops.length ? [make("h3", { class: "cards-of" }, ofLoops.length > 1 ? "Blocked event loops" : "A blocked event loop"), make("div", { class: "cards" }, ofLoops)] : null);
+    loop ? [blocked, longest] : [longest, blocked]);
 }
 
 function findings() {

@@ -40,7 +40,7 @@ function waits() {
       ["thread", (w) => (w.is_main ? "main of " : "") + (w.many_threads ? `${w.comm} (several)` : threadName(w.comm, w.tid, w.is_main)), "long", (w) => w.comm],
       ["call", (w) => w.call, "", (w) => w.call], ["waited for", (w) => w.label + (w.resource ? `: ${w.resource}` : w.resources > 1 ? `: ${count(w.resources)} different ones` : ""), "long", (w) => w.label],
       ["time", (w) => time(w.blocked_ns), "n", (w) => w.blocked_ns], ["times", (w) => count(w.count), "n", (w) => w.count],
-      ["longest", (w) => time(w.longest_ns), "n", (w) => w.longest_ns], ["called from", (w) => w.caller || "", "long", (w) => w.caller || ""],
+      ["longest", (w) => time(w.longest_ns), "n", (w) => w.longest_ns], ["called from", (w) => callerName(w.caller), "long", (w) => w.caller || ""],
       ["held by", ownerWords, "long", ownerWords], ["longest ended by", (w) => w.waker, "", (w) => w.waker],
       ["class", (w) => w.is_rest ? "waiting for work" : w.class, "", (w) => w.class],
     ], data.waits, { id: (w, index) => `wait-${index}`, caption: "Waits by time", pick: (w) => choose({ call: w.call, cause: w.label }),
@@ -107,20 +107,21 @@ function matrix() {
 function byName(threads) {
   const groups = new Map();
   for (const thread of threads) {
-    const group = groups.get(thread.comm) || { comm: thread.comm, threads: 0, calls: 0, computed: 0, resting_ns: 0, budget: {} };
+    const group = groups.get(thread.comm) || { comm: thread.comm, threads: 0, calls: 0, computed: 0, resting_ns: 0, user_cpu_ns: 0, budget: {} };
     group.threads += 1;
     group.calls += thread.calls;
     group.resting_ns += thread.resting_ns;
+    group.user_cpu_ns += thread.user_cpu_ns || 0;
     group.computed += thread.budget.cpu_ns + (thread.user_cpu_ns || 0);
     for (const [part, ns] of Object.entries(thread.budget)) group.budget[part] = (group.budget[part] || 0) + (ns || 0);
     groups.set(thread.comm, group);
   }
   if (groups.size === threads.length || groups.size < 2) return null;
   const rows = [...groups.values()].sort((a, b) => b.computed - a.computed);
-  const widest = Math.max(1, ...rows.map(active));
+  const widest = Math.max(1, ...rows.map(worked));
   return [make("h3", {}, "By name"), table([
     ["name", (g) => g.comm, "", (g) => g.comm], ["threads", (g) => count(g.threads), "n", (g) => g.threads], ["", (g) => bars(g, widest), "bars"],
-    ["time", (g) => time(active(g)), "n", active], ["calls", (g) => count(g.calls), "n", (g) => g.calls],
+    ["time", (g) => time(worked(g)), "n", worked], ["calls", (g) => count(g.calls), "n", (g) => g.calls],
     ["CPU, in calls and between them", (g) => time(g.computed), "n", (g) => g.computed],
   ], rows, { caption: "Threads by name", pick: (g) => choose({ thread: g.comm }), shows: (g) => chosen.thread === null || g.comm === chosen.thread }),
   make("h3", {}, "Each")];
@@ -129,22 +130,21 @@ function byName(threads) {
 // Threads that only waited: at rest by the rule of the findings, or with less than the findings report.
 function threads() {
   if (!data.threads.length) return;
-  const work = (thread) => active(thread) + (thread.user_cpu_ns || 0);
-  const all = data.threads.reduce((sum, thread) => sum + work(thread), 0);
-  const rests = (thread) => thread.rest === "at_rest" || thread.rest === "cannot_tell" || (thread.rest !== "stuck" && work(thread) < all * 0.01);
-  const rows = [...data.threads].sort((a, b) => rests(a) - rests(b) || work(b) - work(a));
+  const all = data.threads.reduce((sum, thread) => sum + worked(thread), 0);
+  const rests = (thread) => thread.rest === "at_rest" || thread.rest === "cannot_tell" || (thread.rest !== "stuck" && worked(thread) < all * 0.01);
+  const rows = [...data.threads].sort((a, b) => rests(a) - rests(b) || worked(b) - worked(a));
   const resting = rows.filter(rests).length;
-  const widest = Math.max(1, ...rows.map(active));
+  const widest = Math.max(1, ...rows.map(worked));
   const states = { at_rest: "waits for work", stuck: "stuck", cannot_tell: "stuck, or waits for work" };
   const note = make("p", { class: "quiet" });
   const say = () => { note.textContent = resting && !withIdle ? `${counted(resting, "thread")} that waited nearly all the time, or did less than a hundredth of the work, ${resting === 1 ? "is" : "are"} folded away.` : ""; };
   reactions.push(say);
   say();
   folded("threads", "Threads", `${count(rows.length - resting)} with work, ${count(resting)} idle or resting`,
-    "Time in calls, and off the CPU between them, without idle waits.", partsLegend(), unfiltered("thread"), byName(rows),
+    "Time in calls and off the CPU between them, and computing between them if that is known, without idle waits.", partsLegend([COMPUTING, ...PARTS]), unfiltered("thread"), byName(rows),
     table([
       ["thread", (t) => threadName(t.comm, t.tid, t.pid === t.tid), "long", (t) => t.comm], ["process", (t) => String(t.pid), "n", (t) => t.pid], ["", (t) => bars(t, widest), "bars"],
-      ["time", (t) => time(active(t)), "n", active], ["calls", (t) => count(t.calls), "n", (t) => t.calls], ["CPU in calls", (t) => time(t.budget.cpu_ns), "n", (t) => t.budget.cpu_ns],
+      ["time", (t) => time(worked(t)), "n", worked], ["calls", (t) => count(t.calls), "n", (t) => t.calls], ["CPU in calls", (t) => time(t.budget.cpu_ns), "n", (t) => t.budget.cpu_ns],
       ["between calls", (t) => t.user_cpu_ns === null ? "not known" : time(t.user_cpu_ns), "n", (t) => t.user_cpu_ns || 0],
       ["blocked", (t) => time(Math.max(0, t.budget.blocked_ns - leftOut(t))), "n", (t) => t.budget.blocked_ns - leftOut(t)],
       ["waits for a CPU", (t) => time(t.budget.runqueue_ns + t.budget.preempted_ns), "n", (t) => t.budget.runqueue_ns + t.budget.preempted_ns],

@@ -56,11 +56,11 @@ function sleepTree() {
 }
 
 // The stack with most time of a call's waits, the innermost frame first.
-function longestStack(call, label, caller, withLeftOut = false) {
+function longestStack(call, label, caller) {
   let most = 0;
   let stack = [];
   eachSleep((own, path) => {
-    if (path.call !== call || path.label !== label || (!withLeftOut && isLeftOut(own, path)) || own.blocked_ns <= most) return;
+    if (path.call !== call || path.label !== label || isLeftOut(own, path) || own.blocked_ns <= most) return;
     if (caller && !path.names.some((name) => functionOf(name) === functionOf(caller))) return;
     most = own.blocked_ns;
     stack = path.names.filter((name) => name !== label && name !== call && name !== "(no stack)").reverse();

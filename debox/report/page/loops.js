@@ -16,10 +16,25 @@ function loops() {
       ["loop", (l) => threadName(l.comm, l.tid, l.pid === l.tid), "long", (l) => l.comm], ["waits for events", (l) => count(l.waits), "n", (l) => l.waits],
       ["waited for other things", (l) => time(l.blocked_ns), "n", (l) => l.blocked_ns],
       ["longest turn", (l) => l.longest_turn_ns ? `${time(l.longest_turn_ns)} at ${time(l.longest_turn_at_ns)}` : "", "n", (l) => l.longest_turn_ns],
-      ["what for", causes, "long", causes], ["called from", (l) => l.causes.map((cause) => cause.caller).filter(Boolean)[0] || "", "long"],
+      ["turns of 10 ms or more", (l) => count(l.long_turns), "n", (l) => l.long_turns],
+      ["what for", causes, "long", causes], ["called from", (l) => callerName(l.causes.map((cause) => cause.caller).filter(Boolean)[0]), "long"],
     ], rows, { id: (l) => anchor("loop", l.tid), caption: "Event loops", pick: (l) => choose({ thread: l.comm }),
       shows: (l) => chosen.thread === null || l.comm === chosen.thread }));
 }
+
+// The loop that is the answer: it was blocked for longer than any cause took.
+function blockedLoop() {
+  const most = data.loops[0];
+  const largest = data.active ? Math.max(0, ...causes().map((one) => one.ns)) : 0;
+  return most && most.causes.length && most.blocked_ns > 0 && most.blocked_ns >= largest * 0.9 ? most : null;
+}
+
+const blockedLoopSays = (one) => `The event loop of ${one.comm} was blocked for ${time(one.blocked_ns)}, ` +
+  `mostly by ${causeOfLoop(one.causes[0])} in ${one.causes[0].call}.`;
+
+// Who runs the inner loop: the innermost function that is not of a library of event loops.
+const OF_LIBRARIES = /^(uv_|ev_|event_|epoll_|g_main_|g_poll|poll|ppoll|select|__|syscall\b)/;
+const beginner = (cause) => cause.is_inner_loop ? cause.stack.findLast((frame) => !OF_LIBRARIES.test(frame)) : "";
 
 // The loops that were blocked for longest, as cards.
 function loopCards() {
@@ -27,10 +42,11 @@ function loopCards() {
   return data.loops.filter((one) => one.blocked_ns >= least && one.causes.length).slice(0, 3).map((one) => {
     const cause = one.causes[0];
     return card(`The event loop of ${one.comm} was blocked`,
-      [make("b", {}, time(one.blocked_ns)), one.longest_turn_ns ? `; its longest turn took ${time(one.longest_turn_ns)}` : ""],
+      [make("b", {}, time(one.blocked_ns)), one.longest_turn_ns ? `; its longest turn took ${time(one.longest_turn_ns)}` : "",
+        one.long_turns > 1 ? `; ${count(one.long_turns)} turns took 10 ms or more` : ""],
       [fact("Loop", threadName(one.comm, one.tid, one.pid === one.tid)),
         fact("Waited for", `${causeOfLoop(cause)} in ${cause.call}, ${counted(cause.count, "time")}, longest ${time(cause.longest_ns)}`),
-        fact("For", cause.resource), fact("Called from", cause.caller)],
-      longestStack(cause.call, cause.label, cause.caller, true), { thread: one.comm });
+        fact("For", cause.resource), fact("Called from", callerName(cause.caller)), fact("Begun by", callerName(beginner(cause)))],
+      [...cause.stack].reverse(), { thread: one.comm });
   });
 }

@@ -10,6 +10,9 @@ const PARTS = [
   ["waiting for a CPU", "--runqueue", (one) => one.budget.runqueue_ns], ["pushed off a CPU", "--preempted", (one) => one.budget.preempted_ns],
   ["blocked", "--disk", (one) => Math.max(0, one.budget.blocked_ns - leftOut(one))],
 ];
+// Threads and processes also compute between calls.
+const COMPUTING = ["computing between calls", "--c2", (one) => one.user_cpu_ns || 0];
+const worked = (one) => active(one) + (one.user_cpu_ns || 0);
 // Names come from outside, and `constructor` is one: these tables have nothing but what is in them.
 const only = (entries) => Object.assign(Object.create(null), entries);
 const CLASSES = only({
@@ -29,20 +32,45 @@ const CAUSES = only({
 const classOf = new Map(data.matrix.labels.map((label) => [label.label, label.class]));
 const causeName = (cause) => CAUSES[cause] ? CAUSES[cause][0] : cause;
 const tintOf = (cause, of) => CAUSES[cause] ? CAUSES[cause][1] : CLASSES["blocked: " + (of || classOf.get(cause))] || "--other";
+// Waits of parents.
+const CHILDREN = ["child process", "vfork child"];
 const isIdle = (label) => classOf.get(label) === "idle";
 // A function is the same regardless of the offset and the line.
 const functionOf = (frame) => frame.replace(/\+0x[0-9a-f]+/, "").replace(/ \([^()]*:\d+\)$/, "");
+// Without long lists of arguments and of template parameters, as C++ has them. A space is before anything else in
+// parentheses, such as the file and line.
+function callerName(caller) {
+  let name = caller || "";
+  for (let at = 1; name.length > 48 && at < name.length; at += 1) {
+    if (!"(<".includes(name[at]) || !/[\w>)]/.test(name[at - 1])) continue;
+    let end = at;
+    for (let depth = 0; end < name.length; end += 1) {
+      if ("(<".includes(name[end])) depth += 1;
+      else if (name[end] === ")" || (name[end] === ">" && name[end - 1] !== "-")) depth -= 1;
+      if (depth === 0) break;
+    }
+    if (end < name.length && end - at > 12) name = `${name.slice(0, at + 1)}…${name.slice(end)}`;
+    at = name.indexOf("…", at) === at + 1 ? at + 2 : at;
+  }
+  return name;
+}
+
 const commands = recording.commands.map((words) => words.join(" ")).filter(Boolean);
 
 // What processes are called on their command lines: programs such as PostgreSQL say there what each is for.
 const commandsOf = new Map(recording.processes.map((one) => [one.pid, one.title || one.command.join(" ")]));
-function processName(pid) {
-  const words = commandsOf.get(pid) || "";
-  return words.length > 60 ? words.slice(0, 60) + " …" : words;
-}
-// The name of a thread, with that of its process if it is the first thread of one of several.
-const threadName = (comm, tid, isMain) =>
-  `${comm} (${tid}${isMain && commandsOf.size > 1 && processName(tid) ? `: ${processName(tid)}` : ""})`;
+const shortCommand = (words, most) => {
+  const short = words.replace(/^\/\S*\//, "");
+  return short.length > most ? short.slice(0, most) + " …" : short;
+};
+const processName = (pid) => shortCommand(commandsOf.get(pid) || "", 60);
+// Whether several processes run the same program.
+const programOf = (pid) => (commandsOf.get(pid) || "").split(" ")[0].split("/").at(-1);
+const programs = new Map();
+for (const pid of commandsOf.keys()) programs.set(programOf(pid), (programs.get(programOf(pid)) || 0) + 1);
+const isOneOfSeveral = (pid) => programOf(pid) !== "" && programs.get(programOf(pid)) > 1;
+// The name of a thread, with that of its process if it is the first thread of one of several of a program.
+const threadName = (comm, tid, isMain) => `${comm} (${tid}${isMain && isOneOfSeveral(tid) ? `: ${processName(tid)}` : ""})`;
 
 // Where most of the time is decides which flame graph comes first.
 const shares = data.active ? data.active.shares : [];
@@ -53,15 +81,22 @@ const onCpuFirst = Boolean(data.samples && data.samples.total) && computed_ns > 
 
 // The parts of one budget as a bar.
 function bars(one, widest) {
-  return make("div", { class: "stack", role: "img", "aria-label": PARTS.map(([name, , of]) => `${name} ${time(of(one))}`).join(", ") },
-    PARTS.map(([name, tint, of]) => {
+  const parts = one.user_cpu_ns ? [COMPUTING, ...PARTS] : PARTS;
+  return make("div", { class: "stack", role: "img", "aria-label": parts.map(([name, , of]) => `${name} ${time(of(one))}`).join(", ") },
+    parts.map(([name, tint, of]) => {
       const part = of(one);
       return part > 0 ? make("i", { title: `${name}: ${time(part)}`, style: `width: ${100 * part / widest}%; background: var(${tint})` }) : null;
     }));
 }
 
-const partsLegend = () => make("div", { class: "legend" }, PARTS.map(([name, tint]) => make("span", {}, swatch(tint), " ", name)));
+const partsLegend = (parts = PARTS) => make("div", { class: "legend" }, parts.map(([name, tint]) => make("span", {}, swatch(tint), " ", name)));
 const swatch = (tint) => make("span", { class: "swatch", style: `background: var(${tint})` });
+
+// The task that ended a wait, with what its process is called.
+function wakerName(waker) {
+  const tid = Number((/ \((\d+)\)$/.exec(waker) || [])[1]);
+  return isOneOfSeveral(tid) ? `${waker.slice(0, -1)}: ${processName(tid)})` : waker;
+}
 
 function ownerWords(wait) {
   if (!wait.owner_certainty) return "";

@@ -81,7 +81,9 @@ pub struct WaitSums {
     /// The thread of the longest wait.
     pub tid: u32,
     pub owner_tid: Option<u32>,
+    /// What ended the longest wait: its kind, the task's name and its number.
     pub waker: Option<(Name, Name)>,
+    pub waker_tid: Option<u32>,
     pub many_tids: bool,
     pub many_owners: bool,
 }
@@ -421,6 +423,7 @@ impl WaitSums {
             self.tid = add.tid;
             self.owner_tid = add.owner_tid;
             self.waker = add.waker;
+            self.waker_tid = add.waker_tid;
         }
     }
 }

@@ -17,6 +17,8 @@ pub struct EventLoop {
     /// across two groups of rows are not known.
     pub longest_turn_ns: u64,
     pub longest_turn_at_ns: u64,
+    /// Turns of 10 ms or more.
+    pub long_turns: u64,
     /// What it waited for, the longest first.
     pub causes: Vec<LoopCause>,
 }
@@ -33,6 +35,8 @@ pub struct LoopCause {
     pub longest_ns: u64,
     /// Of the longest.
     pub caller: Option<String>,
+    /// The program's, outermost first.
+    pub stack: Vec<String>,
     pub resource: Option<String>,
 }
 
@@ -50,6 +54,7 @@ impl LoopCause {
         if other.longest_ns > self.longest_ns {
             self.longest_ns = other.longest_ns;
             self.caller = other.caller;
+            self.stack = other.stack;
             self.resource = other.resource;
         }
     }

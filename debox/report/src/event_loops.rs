@@ -4,16 +4,19 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use debox_model::frame::texts_of;
 use debox_model::loops::EventWait;
 
 use crate::aggregate::{Aggregate, ThreadSums};
 use crate::event_loop::{EventLoop, LoopCause};
 use crate::loopers::{Kind, Looper};
-use crate::names::Names;
+use crate::names::{Name, Names};
 
 /// Loops, and causes of each, at most.
 const LOOPS: usize = 40;
 const CAUSES: usize = 5;
+/// The innermost frames of a stack, at most.
+const FRAMES: usize = 40;
 
 /// The loops, those first that waited for other things than their events for longest.
 pub fn loops(sums: &Aggregate, begin: i64, names: &Names) -> Vec<EventLoop> {
@@ -79,6 +82,7 @@ fn event_loop(
             blocked_ns: waits.blocked,
             longest_ns: waits.longest,
             caller: maybe(waits.caller),
+            stack: innermost(waits.stack, names),
             resource: maybe(waits.resource),
         };
         // An inner loop may get a new instance each time that it runs.
@@ -110,8 +114,18 @@ fn event_loop(
             0 => 0,
             _ => turn.begin.saturating_sub(begin).max(0) as u64,
         },
+        long_turns: looper.long_turns,
         causes,
     }
+}
+
+fn innermost(stack: Name, names: &Names) -> Vec<String> {
+    let Some(stack) = names.text(stack) else {
+        return Vec::new();
+    };
+    let frames: Vec<&str> = texts_of(&stack).collect();
+    let shown = &frames[frames.len().saturating_sub(FRAMES)..];
+    shown.iter().map(|frame| frame.to_string()).collect()
 }
 
 /// Whether a wait keeps the loop from its events.

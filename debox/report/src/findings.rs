@@ -12,6 +12,8 @@ use crate::sentences::{capital, cpu_owner_sentence, growth_sentence, parts, wait
 use kit_units::{count, counted, time};
 
 const WAITS: usize = 6;
+/// Waits of parents.
+const CHILDREN: [&str; 2] = ["child process", "vfork child"];
 /// Calls whose time is broken down in a sentence, at most.
 const CALLS: usize = 3;
 /// A call is broken down if it has at least this part of the time without idle waits,
@@ -160,6 +162,10 @@ impl<'a> Finder<'a> {
                 let turn = time(one.longest_turn_ns);
                 let _ = write!(text, ". Its longest turn took {turn}");
             }
+            if one.long_turns > 1 {
+                let turns = counted(one.long_turns, "turn");
+                let _ = write!(text, "; {turns} took 10 ms or more");
+            }
             text.push('.');
             let evidence = anchor("loop", &one.tid.to_string());
             self.add(FindingKind::Loop, text, evidence, one.blocked_ns);
@@ -194,7 +200,11 @@ impl<'a> Finder<'a> {
         for (index, wait) in self.told_waits() {
             let evidence = anchor("wait", &index.to_string());
             let text = wait_sentence(wait);
-            self.add(FindingKind::Wait, text, evidence, wait.blocked_ns);
+            // What the children did counts.
+            let is_theirs = self.report.recording.processes.len() > 1
+                && CHILDREN.contains(&wait.label.as_str());
+            let weight = if is_theirs { 0 } else { wait.blocked_ns };
+            self.add(FindingKind::Wait, text, evidence, weight);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::report::{Report, SlowCall, SlowSleep};
+use crate::report::{Report, Rest, SlowCall, SlowSleep};
 use crate::sentences::capital;
 use crate::slow_calls::NOT_KNOWN;
 use kit_units::{count, time};
@@ -87,12 +87,22 @@ pub fn sentences(report: &Report, least: u64) -> Vec<(String, u64)> {
     let span = report.recording.span_ns;
     let deadlocked = report.deadlocks.iter().flat_map(|found| &found.waits);
     let deadlocked: BTreeSet<u32> = deadlocked.map(|wait| wait.tid).collect();
+    let rest = |call: &SlowCall| {
+        let mut threads = report.threads.iter();
+        let thread = threads.find(|thread| (thread.pid, thread.tid) == (call.pid, call.tid));
+        thread.and_then(|thread| thread.rest)
+    };
     let hanging = report.in_flight.iter();
     let hanging = hanging.filter(|call| !deadlocked.contains(&call.tid));
     for call in hanging.filter(|call| hangs(call, least, span)) {
         let sleep = open_sleep(call).map(|sleep| (&*sleep.label, sleep.resource.as_deref()));
         let like = (&*call.comm, &*call.call, sleep);
-        let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+        // Threads at rest wait for work, and threads that may be come after the others.
+        let active = match rest(call) {
+            Some(Rest::AtRest) => continue,
+            Some(Rest::CannotTell) => 0,
+            _ => call.budget.wall_ns.saturating_sub(call.budget.idle_ns),
+        };
         match alike.iter_mut().find(|(known, ..)| *known == like) {
             Some((_, _, others, all)) => {
                 *others += 1;

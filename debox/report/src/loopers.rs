@@ -9,6 +9,8 @@ use crate::names::Name;
 /// Instances of one thread, and kinds of its waits, at most.
 const INSTANCES_MAX: usize = 16;
 const KINDS_MAX: usize = 64;
+/// From this length on, a turn is long.
+pub const LONG_TURN_NS: u64 = 10_000_000;
 
 /// What a call says of whether its thread is a loop, and whom it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,7 @@ pub struct KindSums {
     /// Of the longest.
     pub longest: u64,
     pub caller: Name,
+    pub stack: Name,
     pub resource: Name,
 }
 
@@ -87,6 +90,8 @@ pub struct Looper {
     sent: u64,
     pub waits: FxHashMap<Kind, KindSums>,
     pub longest_turn: Turn,
+    /// Turns of [`LONG_TURN_NS`] or more.
+    pub long_turns: u64,
     /// The group in which the last wait for events ended, and when.
     last: Option<(u32, i64)>,
 }
@@ -118,6 +123,7 @@ impl Looper {
                 begin: last,
             };
             self.longest_turn = self.longest_turn.max(turn);
+            self.long_turns += u64::from(turn.ns >= LONG_TURN_NS);
         }
         self.last = Some((group, end));
     }
@@ -173,6 +179,7 @@ impl Looper {
             self.wait(*kind, sums);
         }
         self.longest_turn = self.longest_turn.max(other.longest_turn);
+        self.long_turns += other.long_turns;
     }
 }
 
@@ -183,6 +190,7 @@ impl KindSums {
         if (add.longest, add.caller) >= (self.longest, self.caller) {
             self.longest = add.longest;
             self.caller = add.caller;
+            self.stack = add.stack;
             self.resource = add.resource;
         }
     }
@@ -249,5 +257,21 @@ mod tests {
             turn,
             "what came between is not known"
         );
+    }
+
+    #[test]
+    fn long_turns_are_counted() {
+        let mut looper = Looper::default();
+        let long = LONG_TURN_NS as i64;
+        let mut end = 0;
+        for turn in [long, long - 1, 3 * long] {
+            looper.see_events(EventWait::AtInstance, 4, 0, end, end + 10);
+            end += 10 + turn;
+        }
+        looper.see_events(EventWait::AtInstance, 4, 0, end, end + 10);
+        assert_eq!(looper.long_turns, 2);
+        let other = looper.clone();
+        looper.merge(&other);
+        assert_eq!(looper.long_turns, 4);
     }
 }

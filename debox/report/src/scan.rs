@@ -350,6 +350,7 @@ impl<'a> Scanner<'a> {
                 blocked: ns,
                 longest: ns,
                 caller: columns.caller.get(row),
+                stack: columns.stack.get(row),
                 resource: sleeps.resource.get(sleep),
             };
             looper.wait(kind, &sums);
@@ -447,6 +448,7 @@ impl<'a> Scanner<'a> {
                 tid,
                 owner_tid: sleeps.owner_tid(at),
                 waker: Some((sleeps.waker_kind.get(at), sleeps.waker_comm.get(at))),
+                waker_tid: sleeps.waker_tid(at),
                 ..WaitSums::default()
             };
             aggregate.add_wait(key, &sums);

@@ -146,7 +146,7 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
     let maybe = |name: Name| names.text(name).map(|text| text.to_string());
     let waker = wait.waker.map_or_else(String::new, |(kind, comm)| {
         let kind = names.get(kind);
-        waker_words(&kind, None, names.text(comm).as_deref())
+        waker_words(&kind, wait.waker_tid, names.text(comm).as_deref())
     });
     let since = |at: i64| at.saturating_sub(begin).max(0) as u64;
     Wait {

@@ -77,10 +77,12 @@ def answers(port):
 class Machine:
     """Starts everything, and ends it."""
 
-    def __init__(self, work, latlab, parts=("postgres", "disk", "nginx", "node", "backup", "cron")):
+    def __init__(self, work, latlab, parts=("postgres", "disk", "nginx", "node", "backup", "cron"), loads=True):
         self.work = pathlib.Path(work)
         self.latlab = latlab
         self.parts = parts
+        # Without, the servers have no clients.
+        self.loads = loads
         self.disk = f"operator-{os.getpid()}"
         self.started = []
         self.pids = {}
@@ -155,6 +157,9 @@ class Machine:
         host = ["-h", str(data)]
         ready = [binaries / "pg_isready", *host]
         wait_for(lambda: subprocess.run(ready, capture_output=True).returncode == 0, "PostgreSQL")
+        self.sql_options, self.sql_place = host, place
+        if not self.loads:
+            return
         bench = str(binaries / "pgbench")
         subprocess.run([bench, *host, "-i", "-s", "1", "-q", "postgres"], check=True, capture_output=True, **place)
         self.start("pgbench", [bench, *host, "-c", "6", "-R", "150", "-T", "36000", "postgres"], **place)
@@ -191,6 +196,8 @@ class Machine:
         (self.work / "nginx.conf").write_text(text)
         self.start("nginx", ["nginx", "-c", str(self.work / "nginx.conf")])
         wait_for(lambda: answers(self.nginx_port), "nginx")
+        if not self.loads:
+            return
         # The worker must be able to read the mount.
         self.repeat(lambda: self.ask(self.nginx_port, f"/{time.monotonic_ns() // 1000 % FILES}.bin", 0.1))
 
@@ -199,7 +206,8 @@ class Machine:
         (self.work / "service.js").write_text(SERVICE)
         self.start("node", ["node", str(self.work / "service.js"), str(self.node_port)])
         wait_for(lambda: answers(self.node_port), "node")
-        self.repeat(lambda: self.ask(self.node_port, "/thumbnail", 0.7))
+        if self.loads:
+            self.repeat(lambda: self.ask(self.node_port, "/thumbnail", 0.7))
 
     def ask(self, port, path, pause):
         try:

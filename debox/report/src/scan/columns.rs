@@ -63,6 +63,7 @@ const OF_SLEEPS: &[&str] = &[
 const OF_SLEEPS_OFTEN_BLANK: &[&str] = &[
     "sleeps.resource",
     "sleeps.waker_comm",
+    "sleeps.waker_tid",
     "sleeps.owner_certainty",
     "sleeps.owner_tid",
     "sleeps.owner_comm",
@@ -164,6 +165,7 @@ pub struct Sleeps<'a> {
     pub begin: &'a [u64],
     pub blocked: &'a [u64],
     owner_tids: Option<&'a PrimitiveArray<UInt32Type>>,
+    waker_tids: Option<&'a PrimitiveArray<UInt32Type>>,
     pub label: Column<'a>,
     pub class: Column<'a>,
     pub site: Column<'a>,
@@ -353,14 +355,15 @@ impl<'a> Sleeps<'a> {
             let column = field(name).with_context(|| format!("sleeps.{name} is missing"))?;
             Ok(typed::<UInt64Type>(column, name)?.values())
         };
-        let owner_tids = field("owner_tid");
+        let tids = |name: &str| -> Result<Option<&'a PrimitiveArray<UInt32Type>>> {
+            field(name).map(|tids| typed(tids, name)).transpose()
+        };
         Ok(Sleeps {
             offsets,
             begin: long("begin_ns")?,
             blocked: long("blocked_ns")?,
-            owner_tids: owner_tids
-                .map(|tids| typed(tids, "owner_tid"))
-                .transpose()?,
+            owner_tids: tids("owner_tid")?,
+            waker_tids: tids("waker_tid")?,
             label: texts.label.column(field("label"), names)?,
             class: texts.class.column(field("class"), names)?,
             site: texts.site.column(field("site"), names)?,
@@ -376,6 +379,11 @@ impl<'a> Sleeps<'a> {
 
     pub fn owner_tid(&self, at: usize) -> Option<u32> {
         let tids = self.owner_tids?;
+        tids.is_valid(at).then(|| tids.value(at))
+    }
+
+    pub fn waker_tid(&self, at: usize) -> Option<u32> {
+        let tids = self.waker_tids?;
         tids.is_valid(at).then(|| tids.value(at))
     }
 }
