@@ -204,9 +204,9 @@ class Bench:
                 if part == "warm":
                     self.fill(address)
                 summary, is_valid = self.ask(address, *self.at_rate(server, part))
-                failed = sum(summary["errors"].values())
+                failed = ", ".join(f"{times} {kind}" for kind, times in summary["errors"].items() if times)
                 if failed:
-                    doubts.append(f"{variant}, {part}: {failed} requests failed")
+                    doubts.append(f"{variant}, {part}: requests failed: {failed}")
                 if not is_valid:
                     doubts.append(f"{variant}, {part}: the generator was late itself")
                 measured.update({f"{part} {name}": value for name, value in figures(summary).items()})

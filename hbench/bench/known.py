@@ -5,15 +5,17 @@
 
     sudo python3 hbench/bench/known.py --hbench target/release/hbench
 
-Three minutes, as root, on a machine that does nothing else. What is added is known from elsewhere: strace is told how long to
-delay a call, the kernel how many reads a disk may do in a second and how much of a CPU a control group gets, and `perf
-bench` measures what a filter costs.
+Four minutes, as root, on a machine that does nothing else. What is added is known from elsewhere: strace is told how long to
+delay a call, and Python measures what that adds; the kernel is told how many reads a disk may do in a second and how much of
+a CPU a control group gets; and `perf bench` measures what a filter costs. A difference may miss by its own 95 % interval and by the
+machine's drift meanwhile.
 The status is 1 if an answer is wrong.
 """
 
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -81,10 +83,34 @@ class Case:
         self.longer = longer
 
 
-def delayed(call, us, moves, stays, names):
-    """strace stops this call alone. Besides what it adds on purpose, stopping takes some 10 us, and its timer is late."""
+# The median of one call, by Python's own clock.
+TIMED = """
+import os, statistics, tempfile, time
+with tempfile.NamedTemporaryFile(dir='.') as file:
+    def openat():
+        os.close(os.open(file.name, os.O_RDONLY))
+    def fsync():
+        os.pwrite(file.fileno(), bytes(4096), 0)
+        os.fsync(file.fileno())
+    times = []
+    for _ in range(50):
+        begin = time.perf_counter_ns()
+        CALL()
+        times.append(time.perf_counter_ns() - begin)
+print(statistics.median(times))
+"""
+
+
+def delayed(call, us, moves, stays, names, work):
+    """strace stops this call alone. Stopping it takes time, too, and its timer is late: Python says how much in all."""
     under = f"strace -f -qq -o /dev/null --seccomp-bpf -e trace={call} -e inject={call}:delay_enter={us}"
-    return Case(f"{call} + {us} us", {moves: (us * US, us * US + 150 * US)}, stays, names, under=under)
+    words = ["/usr/bin/python3", "-S", "-c", TIMED.replace("CALL", call)]
+    times = [float(said([*prefix, *words], cwd=work)) for prefix in ([], under.split(), [], under.split())]
+    added = (times[1] + times[3] - times[0] - times[2]) / 2
+    print(f"known: by Python's clock, the delay of {us} us adds {added / US:.0f} us to {call}", file=sys.stderr)
+    if added < us * US:
+        sys.exit(f"known: strace delays {call} by less than it was told to")
+    return Case(f"{call} + {us} us", {moves: (0.9 * added, 1.1 * added)}, stays, names, under=under)
 
 
 def perf_ns(before):
@@ -141,10 +167,10 @@ def limited_disk(work):
 
 @contextlib.contextmanager
 def halved():
-    """Half a CPU: no operation costs more, but the program takes twice as long."""
+    """Half a CPU: the program takes twice as long, and its operations cost what they did. Samples take longer there: only
+    in a machine's vector is the time removed in which the quota was used up."""
     with machines.half_a_cpu() as enter:
-        stays = ["call.null", "file.fstat", "memory.read/16K"]
-        yield Case("half a CPU", {}, stays, ["waiting: a quota"], enter, program=COMPUTES, longer=(1.8, 2.2))
+        yield Case("half a CPU", {}, [], ["waiting: a quota"], enter, program=COMPUTES, longer=(1.8, 2.2))
 
 
 def measured(hbench, case, path, names):
@@ -152,7 +178,16 @@ def measured(hbench, case, path, names):
     words += ["--under", case.under] if case.under else []
     words += ["--directory", case.directory] if case.directory else []
     figures = json.loads(said(words, preexec_fn=case.before))["figures"]
-    return {figure["benchmark"]: figure["operation_ns"] for figure in figures}
+    return {figure["benchmark"]: (figure["operation_ns"], figure["interval_ns"]) for figure in figures}
+
+
+def moved(plain, slowed):
+    """The usual cost, by how much it moved, and half the width of the 95 % interval of that. The plain machine was measured
+    before and after: it may have drifted meanwhile."""
+    (before, _), (after, _) = plain
+    drift = abs(after - before)
+    widths = [(most - least) / 2 for _, (least, most) in (*plain, slowed)]
+    return (before + after) / 2, slowed[0] - (before + after) / 2, math.hypot(drift, *widths)
 
 
 def check(arguments, case, work):
@@ -163,18 +198,24 @@ def check(arguments, case, work):
     names = ["call.null", "call.read-zero/1", "file.fstat", "file.open/hot", "file.create/0K", "file.stat", "file.sync"]
     names += ["file.read-cold", "file.reread/4K", "file.rewrite/4K", "map.anonymous/4K", *user]
     paths = [os.path.join(work, name) for name in ("plain.parquet", "slowed.parquet", "app.vec")]
-    before = measured(arguments.hbench, plain, paths[0], names)
-    after = measured(arguments.hbench, case, paths[1], names)
+    again = os.path.join(work, "again.parquet")
+    before = measured(arguments.hbench, plain, again, names)
+    slowed = measured(arguments.hbench, case, paths[1], names)
+    after = measured(arguments.hbench, plain, paths[0], names)
     wrong = []
     for name, (least, most) in case.moves.items():
-        moved = after[name] - before[name]
-        good = least <= moved <= most
-        print(f"  {name:20} {before[name]:12.1f} ns {moved:+14.1f} ns   added: {least:.0f} to {most:.0f}{'' if good else '   WRONG'}")
+        usual, by, width = moved((before[name], after[name]), slowed[name])
+        good = least - width <= by <= most + width
+        print(
+            f"  {name:20} {usual:12.1f} ns {by:+14.1f} ns ± {width:.1f}   added: {least:.0f} to {most:.0f}"
+            f"{'' if good else '   WRONG'}"
+        )
         wrong += [] if good else [f"{case.name}: {name}"]
     for name in case.stays:
-        change = after[name] / before[name] - 1
-        good = abs(change) < 0.15
-        print(f"  {name:20} {before[name]:12.1f} ns {change:+14.1%}      added: nothing{'' if good else '   WRONG'}")
+        usual, by, width = moved((before[name], after[name]), slowed[name])
+        change, width = by / usual, width / usual
+        good = abs(change) < 0.15 + width
+        print(f"  {name:20} {usual:12.1f} ns {change:+14.1%} ± {width:.1%}      added: nothing{'' if good else '   WRONG'}")
         wrong += [] if good else [f"{case.name}: {name}"]
     here = case.directory or work
     record = ["vector", "--runs", "2", "--on", paths[0], "-o", paths[2], "--", "/usr/bin/python3", "-S", "-c", case.program]
@@ -204,8 +245,8 @@ def main():
     wrong = []
     with machines.scratch() as work, contextlib.ExitStack() as stack:
         cases = [
-            delayed("openat", 300, "file.open/hot", ["call.null", "file.fstat"], ["file.open"]),
-            delayed("fsync", 5000, "file.sync/fsync", ["file.fstat"], ["waiting: disk.sync", "file.sync"]),
+            delayed("openat", 300, "file.open/hot", ["memory.read/16K"], ["file.open"], work),
+            delayed("fsync", 5000, "file.sync/fsync", ["memory.read/16K"], ["waiting: disk.sync", "file.sync"], work),
             filtered(),
         ]
         for prepared in (halved(), limited_disk(work)):

@@ -84,13 +84,40 @@ int flash_paths_read(const unsigned char *bytes, size_t length, struct flash_pat
 	return answer->root_length > FLASH_PATHS_PATH_MAX ? -1 : 0;
 }
 
-int flash_paths_open_cached(const char *path, int flags)
+static int open_cached(const char *path, int flags)
 {
 	struct open_how how;
 	memset(&how, 0, sizeof how);
 	how.flags = (unsigned)flags;
 	how.resolve = RESOLVE_CACHED;
 	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
+/* Whether the name before the last one is in memory, and no directory: ENOTDIR. The kernel says
+ * EAGAIN of such a path each time. Apache asks for .htaccess below each file. */
+static int is_below_file(const char *path)
+{
+	char parent[FLASH_PATHS_PATH_MAX + 1];
+	const char *last = strrchr(path, '/');
+	size_t length = last ? (size_t)(last - path) : 0;
+	int descriptor;
+	if (length == 0 || length > FLASH_PATHS_PATH_MAX)
+		return 0;
+	memcpy(parent, path, length);
+	parent[length] = '\0';
+	descriptor = open_cached(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (descriptor < 0)
+		return errno == ENOTDIR;
+	syscall(SYS_close, descriptor);
+	return 0;
+}
+
+int flash_paths_open_cached(const char *path, int flags)
+{
+	int descriptor = open_cached(path, flags);
+	if (descriptor < 0 && errno == EAGAIN)
+		errno = is_below_file(path) ? ENOTDIR : EAGAIN;
+	return descriptor;
 }
 
 static int is_resident(int descriptor, off_t at)
