@@ -118,26 +118,33 @@ static int is_served(const char *path)
 	return 0;
 }
 
-/* A descriptor from the kernel's caches or the path server, or -1: make the ordinary call. */
+/* Neither the kernel's caches nor the path server know: make the ordinary call. */
+enum { ORDINARY = -2 };
+
+/* A descriptor from the kernel's caches or the path server, ORDINARY, or -1 with errno if there is
+ * no such file. */
 static int find(enum flash_paths_kind kind, const char *path, int flags)
 {
 	int before = errno;
 	int descriptor =
 		flash_paths_open_cached(path, kind == FLASH_PATHS_STAT ? flags | O_PATH : flags);
 	int is_absent = descriptor < 0 && errno == EAGAIN;
+	if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return -1;
 	if (kind == FLASH_PATHS_OPEN && descriptor >= 0 && !flash_paths_is_ready(descriptor)) {
 		syscall(SYS_close, descriptor);
 		is_absent = 1;
 	}
 	errno = before;
-	return is_absent ? flash_paths_ask(&server, kind, path, flags) : descriptor;
+	if (is_absent)
+		descriptor = flash_paths_ask(&server, kind, path, flags);
+	return descriptor < 0 ? ORDINARY : descriptor;
 }
 
-/* -1: make the ordinary call. */
 static int find_open(const char *path, int flags)
 {
 	if ((flags & ~FLAGS) != O_RDONLY || !is_served(path))
-		return -1;
+		return ORDINARY;
 	return find(FLASH_PATHS_OPEN, path, flags);
 }
 
@@ -145,7 +152,7 @@ static int find_stat(const char *path, int at_flags)
 {
 	int nofollow = at_flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0;
 	if (!is_served(path))
-		return -1;
+		return ORDINARY;
 	return find(FLASH_PATHS_STAT, path, O_CLOEXEC | nofollow);
 }
 
@@ -193,7 +200,7 @@ EXPORT int open(const char *path, int flags, ...)
 	mode_t mode = 0;
 	int found = find_open(path, flags);
 	MODE_OF(flags, mode);
-	return found >= 0 ? found : open_ordinary(next_open, path, flags, mode);
+	return found != ORDINARY ? found : open_ordinary(next_open, path, flags, mode);
 }
 
 EXPORT int open64(const char *path, int flags, ...)
@@ -201,7 +208,7 @@ EXPORT int open64(const char *path, int flags, ...)
 	mode_t mode = 0;
 	int found = find_open(path, flags);
 	MODE_OF(flags, mode);
-	return found >= 0 ? found : open_ordinary(next_open64, path, flags | LARGEFILE, mode);
+	return found != ORDINARY ? found : open_ordinary(next_open64, path, flags | LARGEFILE, mode);
 }
 
 EXPORT int openat(int directory, const char *path, int flags, ...)
@@ -209,7 +216,7 @@ EXPORT int openat(int directory, const char *path, int flags, ...)
 	mode_t mode = 0;
 	int found = find_open(path, flags);
 	MODE_OF(flags, mode);
-	return found >= 0 ? found : openat_ordinary(next_openat, directory, path, flags, mode);
+	return found != ORDINARY ? found : openat_ordinary(next_openat, directory, path, flags, mode);
 }
 
 EXPORT int openat64(int directory, const char *path, int flags, ...)
@@ -217,7 +224,7 @@ EXPORT int openat64(int directory, const char *path, int flags, ...)
 	mode_t mode = 0;
 	int found = find_open(path, flags);
 	MODE_OF(flags, mode);
-	return found >= 0
+	return found != ORDINARY
 		       ? found
 		       : openat_ordinary(next_openat64, directory, path, flags | LARGEFILE, mode);
 }
@@ -245,14 +252,20 @@ EXPORT int __openat64_2(int directory, const char *path, int flags)
 
 static int stat_found(int descriptor, struct stat *status)
 {
-	int done = fstat(descriptor, status);
+	int done;
+	if (descriptor < 0)
+		return -1;
+	done = fstat(descriptor, status);
 	close_found(descriptor);
 	return done;
 }
 
 static int stat64_found(int descriptor, struct stat64 *status)
 {
-	int done = fstat64(descriptor, status);
+	int done;
+	if (descriptor < 0)
+		return -1;
+	done = fstat64(descriptor, status);
 	close_found(descriptor);
 	return done;
 }
@@ -266,7 +279,7 @@ static int fstatat_ordinary(int directory, const char *path, struct stat *status
 EXPORT int stat(const char *restrict path, struct stat *restrict status)
 {
 	int found = find_stat(path, 0);
-	if (found >= 0)
+	if (found != ORDINARY)
 		return stat_found(found, status);
 	return next_stat ? next_stat(path, status) : fstatat_ordinary(AT_FDCWD, path, status, 0);
 }
@@ -274,7 +287,7 @@ EXPORT int stat(const char *restrict path, struct stat *restrict status)
 EXPORT int stat64(const char *restrict path, struct stat64 *restrict status)
 {
 	int found = find_stat(path, 0);
-	if (found >= 0)
+	if (found != ORDINARY)
 		return stat64_found(found, status);
 	return next_stat64 ? next_stat64(path, status)
 			   : fstatat_ordinary(AT_FDCWD, path, (struct stat *)status, 0);
@@ -283,7 +296,7 @@ EXPORT int stat64(const char *restrict path, struct stat64 *restrict status)
 EXPORT int lstat(const char *restrict path, struct stat *restrict status)
 {
 	int found = find_stat(path, AT_SYMLINK_NOFOLLOW);
-	if (found >= 0)
+	if (found != ORDINARY)
 		return stat_found(found, status);
 	return next_lstat ? next_lstat(path, status)
 			  : fstatat_ordinary(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
@@ -292,7 +305,7 @@ EXPORT int lstat(const char *restrict path, struct stat *restrict status)
 EXPORT int lstat64(const char *restrict path, struct stat64 *restrict status)
 {
 	int found = find_stat(path, AT_SYMLINK_NOFOLLOW);
-	if (found >= 0)
+	if (found != ORDINARY)
 		return stat64_found(found, status);
 	return next_lstat64 ? next_lstat64(path, status)
 			    : fstatat_ordinary(AT_FDCWD, path, (struct stat *)status,
@@ -308,8 +321,8 @@ static int is_plain(int flags)
 EXPORT int fstatat(int directory, const char *restrict path, struct stat *restrict status,
 		   int flags)
 {
-	int found = is_plain(flags) ? find_stat(path, flags) : -1;
-	if (found >= 0)
+	int found = is_plain(flags) ? find_stat(path, flags) : ORDINARY;
+	if (found != ORDINARY)
 		return stat_found(found, status);
 	return next_fstatat ? next_fstatat(directory, path, status, flags)
 			    : fstatat_ordinary(directory, path, status, flags);
@@ -318,8 +331,8 @@ EXPORT int fstatat(int directory, const char *restrict path, struct stat *restri
 EXPORT int fstatat64(int directory, const char *restrict path, struct stat64 *restrict status,
 		     int flags)
 {
-	int found = is_plain(flags) ? find_stat(path, flags) : -1;
-	if (found >= 0)
+	int found = is_plain(flags) ? find_stat(path, flags) : ORDINARY;
+	if (found != ORDINARY)
 		return stat64_found(found, status);
 	return next_fstatat64 ? next_fstatat64(directory, path, status, flags)
 			      : fstatat_ordinary(directory, path, (struct stat *)status, flags);
@@ -329,12 +342,14 @@ EXPORT int statx(int directory, const char *restrict path, int flags, unsigned m
 		 struct statx *restrict status)
 {
 	/* AT_STATX_*: whether a network file system asks its server. */
-	int found = is_plain(flags & ~AT_STATX_SYNC_TYPE) ? find_stat(path, flags) : -1;
+	int found = is_plain(flags & ~AT_STATX_SYNC_TYPE) ? find_stat(path, flags) : ORDINARY;
 	long done;
-	if (found < 0 && next_statx)
+	if (found == ORDINARY && next_statx)
 		return next_statx(directory, path, flags, mask, status);
-	if (found < 0)
+	if (found == ORDINARY)
 		return (int)syscall(SYS_statx, directory, path, flags, mask, status);
+	if (found < 0)
+		return -1;
 	flags = (flags & AT_STATX_SYNC_TYPE) | AT_EMPTY_PATH;
 	done = syscall(SYS_statx, found, "", flags, mask, status);
 	close_found(found);
@@ -346,7 +361,7 @@ EXPORT int statx(int directory, const char *restrict path, int flags, unsigned m
 EXPORT int __xstat(int version, const char *path, struct stat *status)
 {
 	int found = find_stat(path, 0);
-	if (found >= 0)
+	if (found != ORDINARY)
 		return stat_found(found, status);
 	return next_xstat ? next_xstat(version, path, status) : stat(path, status);
 }
@@ -359,7 +374,7 @@ EXPORT int __xstat64(int version, const char *path, struct stat64 *status)
 EXPORT int __lxstat(int version, const char *path, struct stat *status)
 {
 	int found = find_stat(path, AT_SYMLINK_NOFOLLOW);
-	if (found >= 0)
+	if (found != ORDINARY)
 		return stat_found(found, status);
 	return next_lxstat ? next_lxstat(version, path, status) : lstat(path, status);
 }
@@ -371,8 +386,8 @@ EXPORT int __lxstat64(int version, const char *path, struct stat64 *status)
 
 EXPORT int __fxstatat(int version, int directory, const char *path, struct stat *status, int flags)
 {
-	int found = is_plain(flags) ? find_stat(path, flags) : -1;
-	if (found >= 0)
+	int found = is_plain(flags) ? find_stat(path, flags) : ORDINARY;
+	if (found != ORDINARY)
 		return stat_found(found, status);
 	return next_fxstatat ? next_fxstatat(version, directory, path, status, flags)
 			     : fstatat(directory, path, status, flags);
