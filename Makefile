@@ -23,9 +23,10 @@ build:
 	$(CARGO) build --release --workspace
 	scripts/own-names $(TARGET)/release/libdebox.a $(TARGET)/release/libdebox.a
 
+# Without recordings, which are half of what has to be compiled, and which the demo does not make.
 demo:
-	scripts/setup build demo
-	$(CARGO) build --release --package debox-cli
+	scripts/setup demo
+	$(CARGO) build --release --package debox-cli --no-default-features
 	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
 
 # A machine's vector, and what its parts say: three minutes. Needs no root.
@@ -180,6 +181,7 @@ lint:
 	scripts/setup build lint fuzz
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
+	$(CARGO) clippy --package debox-cli --no-default-features --release -- -D warnings
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(LIKE_THE_WORKSPACE) $(CARGO) check --quiet --release --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)

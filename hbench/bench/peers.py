@@ -36,14 +36,26 @@ US = 1e3
 MEGABYTES_2 = 2 << 20
 
 
+# What takes longer has no result.
+PATIENCE_S = 60
+
+
 def words(command, lmbench, **options):
     """What a command prints; an error says what it was."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes, **options) as child:
+        try:
+            printed, error = child.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            # With its children: some of lmbench's programs wait for them without end at times.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            return f"{command[-1]} did not end within {PATIENCE_S} s"
     # Some of lmbench's programs end with any status; its result is looked for in what they print.
-    if done.returncode != 0 and not lmbench:
-        sys.exit(f"peers: {' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}")
+    if child.returncode != 0 and not lmbench:
+        sys.exit(f"peers: {' '.join(command)} failed: {error.strip() or printed.strip()}")
     # lmbench reports on standard error.
-    return done.stdout + done.stderr
+    return printed + error
 
 
 def by_hbench(program, row):
@@ -362,6 +374,9 @@ def main():
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="rows whose benchmark's name begins so")
     parser.add_argument("--seconds", type=float, default=3600, help="begin no round after so long")
     arguments = parser.parse_args()
+    # How long lmbench has to measure for, in us. It would find that out at each start, which takes half a minute; its own
+    # scripts find it out once, and pass it on like this.
+    os.environ.setdefault("ENOUGH", "10000")
     # As hbench chooses it.
     cpu = max(os.sched_getaffinity(0))
     with prepared() as (work, file, long_file):

@@ -6,13 +6,16 @@ mod broker;
 mod command;
 mod doctor;
 mod exit;
+#[cfg(feature = "recordings")]
 mod export;
 mod following;
 mod guard;
 mod options;
 mod output;
 mod preload;
+#[cfg(feature = "recordings")]
 mod record;
+#[cfg(feature = "recordings")]
 mod report;
 mod run;
 mod table;
@@ -38,12 +41,23 @@ fn main() -> ExitCode {
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),
         Subcommand::Attach(arguments) => attach::attach(arguments),
+        #[cfg(feature = "recordings")]
         Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Guard(arguments) => guard::guard(arguments),
         Subcommand::Top(arguments) => top::top(arguments),
+        #[cfg(feature = "recordings")]
         Subcommand::Report(arguments) => report::report(arguments),
+        #[cfg(feature = "recordings")]
         Subcommand::Repair(arguments) => record::repair(&arguments),
+        #[cfg(feature = "recordings")]
         Subcommand::Export(arguments) => export::export(arguments),
+        #[cfg(not(feature = "recordings"))]
+        Subcommand::Record(_) | Subcommand::Report(_) | Subcommand::Repair(_) | Subcommand::Export(_) => {
+            Err(anyhow::anyhow!(
+                "this debox was built without recordings, as `make demo` does: `make build`, or `cargo build --release \
+                 --package debox-cli`, makes one that has all subcommands"
+            ))
+        }
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)

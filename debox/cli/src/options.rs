@@ -1,6 +1,7 @@
 //! The command line.
 
 mod guard;
+#[cfg(feature = "recordings")]
 mod history;
 mod measure;
 mod running;
@@ -15,6 +16,7 @@ use kit_console::manual::{Completions, Man};
 use kit_units::{parse_duration, parse_size};
 
 pub use guard::{Guard, GuardFormat, LoopThread};
+#[cfg(feature = "recordings")]
 pub use history::{Export, ExportFormat, ExportWeight, GroupBy, Record, Repair, Report};
 pub use measure::{Format, Measure, TapName};
 pub use running::{Targets, TARGETS, TARGET_NAMES};
@@ -59,6 +61,7 @@ pub enum Subcommand {
         Exit status: 0; 125 if debox failed, or the report cannot be written; 2 for a usage error."
     )]
     Attach(Attach),
+    #[cfg(feature = "recordings")]
     /// Keep every record of a program's calls in a Parquet file
     #[command(
         after_help = "Examples:\n  debox record -o trace.parquet -- tar czf /tmp/etc.tar.gz /etc\n  \
@@ -99,6 +102,7 @@ pub enum Subcommand {
         Exit status: 0; 125 if debox failed; 2 for a usage error."
     )]
     Top(Top),
+    #[cfg(feature = "recordings")]
     /// Show what a recording contains: findings, budgets, waits, latencies, and what gets more expensive
     #[command(after_help = "Examples:\n  debox report trace.parquet\n  \
         debox report trace.parquet --html report.html\n  \
@@ -107,9 +111,11 @@ pub enum Subcommand {
         one file that opens without a network.\n\n\
         Exit status: 0 if the report was made, whatever it says; 125 if a file cannot be read.")]
     Report(Report),
+    #[cfg(feature = "recordings")]
     /// Make one complete file of what a killed recorder left
     #[command(after_help = "Example:\n  debox repair trace.parquet")]
     Repair(Repair),
+    #[cfg(feature = "recordings")]
     /// Write a history in another tool's format
     #[command(
         after_help = "Examples:\n  debox export trace.parquet -o trace.pftrace        # open in ui.perfetto.dev\n  \
@@ -120,6 +126,22 @@ pub enum Subcommand {
         Exit status: 0; 125 if debox failed; 2 for a usage error."
     )]
     Export(Export),
+    /// Not in this build
+    #[cfg(not(feature = "recordings"))]
+    #[command(hide = true)]
+    Record(NotBuilt),
+    /// Not in this build
+    #[cfg(not(feature = "recordings"))]
+    #[command(hide = true)]
+    Report(NotBuilt),
+    /// Not in this build
+    #[cfg(not(feature = "recordings"))]
+    #[command(hide = true)]
+    Repair(NotBuilt),
+    /// Not in this build
+    #[cfg(not(feature = "recordings"))]
+    #[command(hide = true)]
+    Export(NotBuilt),
     /// Serve programs of unprivileged users: load the probes once, for all of them
     #[command(
         after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
@@ -137,6 +159,15 @@ pub enum Subcommand {
     /// Print a shell's completions
     #[command(hide = true)]
     Completions(Completions),
+}
+
+/// The arguments of a subcommand that is not there.
+#[cfg(not(feature = "recordings"))]
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub struct NotBuilt {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _any: Vec<std::ffi::OsString>,
 }
 
 /// One of the targets has to be given.

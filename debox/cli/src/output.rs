@@ -94,6 +94,7 @@ pub fn quiet_if_closed(error: anyhow::Error) -> Result<()> {
 }
 
 /// Prints the report's tables to standard error.
+#[cfg(feature = "recordings")]
 pub fn print(report: &Report) -> Result<()> {
     let output = Output {
         format: Format::Table,

@@ -5,6 +5,7 @@
 
 mod deadlock;
 mod headline;
+pub mod headline_words;
 pub mod hints;
 mod kinds;
 mod resource;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use anstyle::Style;
+use debox::report::headline_words;
 use debox::report::Report;
-use debox_report::headline;
 
 use super::processes::shortened;
 use super::sleeps::are_for_work;
@@ -24,10 +24,10 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         }
     }
     if let Some(headline) = &report.headline {
-        if let Some(text) = headline::what_matters(headline) {
+        if let Some(text) = headline_words::what_matters(headline) {
             line(out, &text, Style::new().bold(), options)?;
         }
-        if let Some(text) = headline::shares(headline) {
+        if let Some(text) = headline_words::shares(headline) {
             line(out, &text, plain, options)?;
         }
     }

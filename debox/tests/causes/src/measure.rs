@@ -116,7 +116,7 @@ impl Case {
             .map_err(|error| format!("the headline cannot be read: {error}"))?;
         let sentence = headline
             .as_ref()
-            .and_then(debox_report::headline::what_matters);
+            .and_then(debox::report::headline_words::what_matters);
         Ok(Headlined {
             sentence: sentence.unwrap_or_default(),
             report,
