@@ -208,7 +208,8 @@ EXPORT int open64(const char *path, int flags, ...)
 	mode_t mode = 0;
 	int found = find_open(path, flags);
 	MODE_OF(flags, mode);
-	return found != ORDINARY ? found : open_ordinary(next_open64, path, flags | LARGEFILE, mode);
+	return found != ORDINARY ? found
+				 : open_ordinary(next_open64, path, flags | LARGEFILE, mode);
 }
 
 EXPORT int openat(int directory, const char *path, int flags, ...)
@@ -216,7 +217,8 @@ EXPORT int openat(int directory, const char *path, int flags, ...)
 	mode_t mode = 0;
 	int found = find_open(path, flags);
 	MODE_OF(flags, mode);
-	return found != ORDINARY ? found : openat_ordinary(next_openat, directory, path, flags, mode);
+	return found != ORDINARY ? found
+				 : openat_ordinary(next_openat, directory, path, flags, mode);
 }
 
 EXPORT int openat64(int directory, const char *path, int flags, ...)
