@@ -494,7 +494,7 @@ fn memory_is_refused_in_a_sentence() {
     let debox = debox.to_str().expect("plain text");
     let begin = |user| {
         let words = [debox, "run", "--detail", "callsites", "--"];
-        let command = ["sh", "-c", "echo on; exec sleep 60"];
+        let command = ["sh", "-c", "echo on; exec sleep 600"];
         let mut run = place.start(user, &[&words[..], &command].concat());
         let line = first_line(&mut run);
         (run, line)
@@ -510,11 +510,10 @@ fn memory_is_refused_in_a_sentence() {
         assert_eq!(output.status.code(), Some(125), "{output:?}");
         return String::from_utf8_lossy(&output.stderr).into_owned();
     };
-    // Half of it is one user's, and all of it everybody's. How much a run takes depends on the kernel, and so how many users
-    // it takes until nothing is left.
+    // Half of it is one user's, and all of it everybody's. How much a run takes depends on the kernel.
     let said = until_refused(USER);
     assert!(said.contains("memory: a run takes about"), "{said}");
-    let said = [OTHER, 65532, 65531, 65530].map(until_refused);
+    let said = [OTHER, 65532].map(until_refused);
     let is_all_given = |text: &String| text.contains("no memory left for a run");
     assert!(said.iter().any(is_all_given), "{said:?}");
     assert!(runs.len() > 1, "no run beside another");
