@@ -511,17 +511,17 @@ fn memory_is_refused_in_a_sentence() {
         return String::from_utf8_lossy(&output.stderr).into_owned();
     };
     // Half of it is one user's, and all of it everybody's. How much a run takes depends on the kernel.
-    let said = until_refused(USER);
-    assert!(said.contains("memory: a run takes about"), "{said}");
-    let said = [OTHER, 65532].map(until_refused);
-    let is_all_given = |text: &String| text.contains("no memory left for a run");
-    assert!(said.iter().any(is_all_given), "{said:?}");
-    assert!(runs.len() > 1, "no run beside another");
+    let of_user = until_refused(USER);
+    let of_others = [OTHER, 65532].map(until_refused);
     for run in &mut runs {
         // SAFETY: the process is our own and not waited for yet. It passes this on to its command.
         unsafe { libc::kill(run.id() as i32, libc::SIGTERM) };
         run.wait().expect("own child");
     }
+    assert!(runs.len() > 1, "no run beside another");
+    assert!(of_user.contains("memory: a run takes about"), "{of_user}");
+    let is_all_given = |text: &String| text.contains("no memory left for a run");
+    assert!(of_others.iter().any(is_all_given), "{of_others:?}");
     let again = wait_for(LONG, || {
         let again = place.start(OTHER, &[debox, "run", "--", "true"]);
         again
