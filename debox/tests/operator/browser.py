@@ -38,6 +38,8 @@ class Browser:
             [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
              f"--user-data-dir={self.profile.name}", f"--window-size={width},{height}",
              "--host-resolver-rules=MAP * ~NOTFOUND", "about:blank"],
+            # What it leaves when it is killed goes with the profile.
+            env={**os.environ, "TMPDIR": self.profile.name},
             preexec_fn=places, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         os.close(to_read)
