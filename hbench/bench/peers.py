@@ -25,6 +25,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -36,26 +37,34 @@ US = 1e3
 MEGABYTES_2 = 2 << 20
 
 
-# What takes longer has no result.
+# What takes longer, or prints or writes more, has no result.
 PATIENCE_S = 60
+OUTPUT_MAX = 64 << 20
 
 
 def words(command, lmbench, **options):
     """What a command prints; an error says what it was."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, start_new_session=True, **pipes, **options) as child:
+    bound = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_MAX, OUTPUT_MAX))
+    # lmbench reports on standard error.
+    with tempfile.TemporaryFile() as printed:
+        child = subprocess.Popen(
+            command, stdout=printed, stderr=printed, start_new_session=True, preexec_fn=bound, **options
+        )
         try:
-            printed, error = child.communicate(timeout=PATIENCE_S)
+            child.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            # With its children: some of lmbench's programs wait for them without end at times.
-            os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
-            return f"{command[-1]} did not end within {PATIENCE_S} s"
+            return f"{' '.join(command)} did not end within {PATIENCE_S} s"
+        finally:
+            # Some of lmbench's programs end before their children, which then print errors without end.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        printed.seek(0)
+        text = printed.read().decode(errors="replace")
     # Some of lmbench's programs end with any status; its result is looked for in what they print.
     if child.returncode != 0 and not lmbench:
-        sys.exit(f"peers: {' '.join(command)} failed: {error.strip() or printed.strip()}")
-    # lmbench reports on standard error.
-    return printed + error
+        sys.exit(f"peers: {' '.join(command)} failed: {text.strip()}")
+    return text
 
 
 def by_hbench(program, row):

@@ -52,12 +52,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "recordings")]
         Subcommand::Export(arguments) => export::export(arguments),
         #[cfg(not(feature = "recordings"))]
-        Subcommand::Record(_) | Subcommand::Report(_) | Subcommand::Repair(_) | Subcommand::Export(_) => {
-            Err(anyhow::anyhow!(
-                "this debox was built without recordings, as `make demo` does: `make build`, or `cargo build --release \
-                 --package debox-cli`, makes one that has all subcommands"
-            ))
-        }
+        Subcommand::Record(_) => Err(anyhow::anyhow!(
+            "this debox was built without recordings, as `make demo` does; `make build` builds all subcommands"
+        )),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)

@@ -126,22 +126,10 @@ pub enum Subcommand {
         Exit status: 0; 125 if debox failed; 2 for a usage error."
     )]
     Export(Export),
-    /// Not in this build
+    /// Not in this build: record, report, repair and export
     #[cfg(not(feature = "recordings"))]
-    #[command(hide = true)]
+    #[command(hide = true, aliases = ["report", "repair", "export"])]
     Record(NotBuilt),
-    /// Not in this build
-    #[cfg(not(feature = "recordings"))]
-    #[command(hide = true)]
-    Report(NotBuilt),
-    /// Not in this build
-    #[cfg(not(feature = "recordings"))]
-    #[command(hide = true)]
-    Repair(NotBuilt),
-    /// Not in this build
-    #[cfg(not(feature = "recordings"))]
-    #[command(hide = true)]
-    Export(NotBuilt),
     /// Serve programs of unprivileged users: load the probes once, for all of them
     #[command(
         after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
@@ -161,7 +149,7 @@ pub enum Subcommand {
     Completions(Completions),
 }
 
-/// The arguments of a subcommand that is not there.
+/// The arguments of a subcommand that this build does not have.
 #[cfg(not(feature = "recordings"))]
 #[derive(Args)]
 #[command(disable_help_flag = true)]

@@ -1,7 +1,7 @@
 //! The probes' rows of sums: how each field adds up, and that it is sent to clients of the broker. One line declares both.
 //!
-//! The compiler asks for a field that is new in the probes' struct. A client may be another user: what only root may see
-//! does not belong into these rows.
+//! A field that is new in the probes' struct and has no line here is an error of compilation. A client may be another user:
+//! what only root may see must not be in these rows.
 
 use serde::{Deserialize, Serialize};
 
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(bytes_of(&received), bytes_of(&lost));
     }
 
-    /// A client need not believe the broker.
+    /// A client must not trust the broker's message.
     #[test]
     fn places_beyond_the_end_are_left_out() {
         let received: [u64; 2] = Sparse(vec![(0, 7), (9, 8)]).received();

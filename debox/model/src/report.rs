@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::frame::Frame;
 
 pub use deadlock::{Deadlock, DeadlockWait};
-pub use headline::{is_server_call, Account, CallTime};
+pub use headline::{is_server_call, Account, CallTime, WAITS_FOR_CHILDREN};
 pub use kinds::{Certainty, ChainEnd, CpuWaitKind, CpuWaitPart, WaitersScope, WakerKind};
 pub use resource::Resource;
 pub use samples::{interval, SampledFunction, SampledPlace, SampledStack, Samples};

@@ -22,11 +22,14 @@ function loops() {
       shows: (l) => chosen.thread === null || l.comm === chosen.thread }));
 }
 
-// The loop that is the answer: it was blocked for longer than any cause took.
+// Causes also contain waits of other threads, so a loop is the answer from this part of the largest cause on.
+const MOST_OF_CAUSE = 0.9;
+
+// The loop that is the answer.
 function blockedLoop() {
   const most = data.loops[0];
   const largest = data.active ? Math.max(0, ...causes().map((one) => one.ns)) : 0;
-  return most && most.causes.length && most.blocked_ns > 0 && most.blocked_ns >= largest * 0.9 ? most : null;
+  return most && most.causes.length && most.blocked_ns > 0 && most.blocked_ns >= largest * MOST_OF_CAUSE ? most : null;
 }
 
 const blockedLoopSays = (one) => `The event loop of ${one.comm} was blocked for ${time(one.blocked_ns)}, ` +

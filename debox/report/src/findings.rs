@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use debox_model::report::WAITS_FOR_CHILDREN;
+
 use crate::in_flight;
 use crate::parts::USER;
 use crate::report::{
@@ -12,8 +14,6 @@ use crate::sentences::{capital, cpu_owner_sentence, growth_sentence, parts, wait
 use kit_units::{count, counted, time};
 
 const WAITS: usize = 6;
-/// Waits of parents.
-const CHILDREN: [&str; 2] = ["child process", "vfork child"];
 /// Calls whose time is broken down in a sentence, at most.
 const CALLS: usize = 3;
 /// A call is broken down if it has at least this part of the time without idle waits,
@@ -60,7 +60,7 @@ struct Finder<'a> {
     active: u64,
     /// Shorter times are not reported.
     least: u64,
-    found: Vec<Finding>,
+    found: Vec<(Order, Finding)>,
     /// Calls whose time has been broken down.
     told: Vec<&'a str>,
     /// Whether calls in flight at the end have been reported.
@@ -100,14 +100,40 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     finder.finish()
 }
 
+/// The order of findings; those in the same place are sorted by their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    First,
+    ByTime,
+    AfterOthers,
+    Last,
+}
+
 impl<'a> Finder<'a> {
     fn add(&mut self, kind: FindingKind, text: String, evidence: String, weight_ns: u64) {
-        self.found.push(Finding {
+        let order = match kind {
+            FindingKind::Deadlock => Order::First,
+            FindingKind::Idle => Order::Last,
+            _ => Order::ByTime,
+        };
+        self.add_in(order, kind, text, evidence, weight_ns);
+    }
+
+    fn add_in(
+        &mut self,
+        order: Order,
+        kind: FindingKind,
+        text: String,
+        evidence: String,
+        weight_ns: u64,
+    ) {
+        let finding = Finding {
             kind,
             text,
             evidence,
             weight_ns,
-        });
+        };
+        self.found.push((order, finding));
     }
 
     fn deadlocks(&mut self) {
@@ -128,8 +154,19 @@ impl<'a> Finder<'a> {
     }
 
     fn in_flight(&mut self) {
-        for (text, weight) in in_flight::sentences(self.report, self.least) {
-            self.add(FindingKind::InFlight, text, "in-flight".into(), weight);
+        for hanging in in_flight::sentences(self.report, self.least) {
+            let order = match hanging.may_be_at_rest {
+                true => Order::AfterOthers,
+                false => Order::ByTime,
+            };
+            let (text, evidence) = (hanging.text, "in-flight".into());
+            self.add_in(
+                order,
+                FindingKind::InFlight,
+                text,
+                evidence,
+                hanging.time_ns,
+            );
             self.hanging = true;
         }
     }
@@ -200,11 +237,14 @@ impl<'a> Finder<'a> {
         for (index, wait) in self.told_waits() {
             let evidence = anchor("wait", &index.to_string());
             let text = wait_sentence(wait);
-            // What the children did counts.
-            let is_theirs = self.report.recording.processes.len() > 1
-                && CHILDREN.contains(&wait.label.as_str());
-            let weight = if is_theirs { 0 } else { wait.blocked_ns };
-            self.add(FindingKind::Wait, text, evidence, weight);
+            // What the children did is reported for them.
+            let is_theirs = self.report.by_process.rows.len() > 1
+                && WAITS_FOR_CHILDREN.contains(&wait.label.as_str());
+            let order = match is_theirs {
+                true => Order::AfterOthers,
+                false => Order::ByTime,
+            };
+            self.add_in(order, FindingKind::Wait, text, evidence, wait.blocked_ns);
         }
     }
 
@@ -561,15 +601,13 @@ impl<'a> Finder<'a> {
     }
 
     fn finish(mut self) -> Vec<Finding> {
-        let is_idle = |finding: &Finding| finding.kind == FindingKind::Idle;
-        let rank = |finding: &Finding| match finding.kind {
-            FindingKind::Deadlock => 0,
-            FindingKind::Idle => 2,
-            _ => 1,
-        };
         self.found
-            .sort_by_key(|finding| (rank(finding), std::cmp::Reverse(finding.weight_ns)));
-        if self.found.iter().all(is_idle) {
+            .sort_by_key(|(order, finding)| (*order, std::cmp::Reverse(finding.weight_ns)));
+        let mut found: Vec<Finding> = self.found.into_iter().map(|(_, finding)| finding).collect();
+        if found
+            .iter()
+            .all(|finding| finding.kind == FindingKind::Idle)
+        {
             let text = if self.report.recording.calls == 0 {
                 "The history has no calls.".to_string()
             } else {
@@ -586,8 +624,8 @@ impl<'a> Finder<'a> {
                 evidence: "calls".into(),
                 weight_ns: 0,
             };
-            self.found.insert(0, nothing);
+            found.insert(0, nothing);
         }
-        self.found
+        found
     }
 }

@@ -6,19 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use debox_model::report::headline_words::{shares, what_matters};
+use debox_model::report::headline_words::{percent, shares, what_matters, MOST};
 use debox_model::report::{is_server_call, Account, CallTime, Headline, Share, Totals};
 
 use crate::aggregate::LabelSums;
 use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
 use crate::rest::FUTEX;
-
-/// From this percentage on, a call is named.
-const MOST: f64 = 50.0;
-
-fn percent(ns: u64, of_ns: u64) -> f64 {
-    ns as f64 * 100.0 / of_ns.max(1) as f64
-}
 
 /// The first lines of a report. `is_of_run`: whether time that threads computed between their calls is
 /// included.

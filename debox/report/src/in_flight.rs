@@ -1,6 +1,6 @@
 //! Calls that had not returned when the recording ended, in words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::report::{Report, Rest, SlowCall, SlowSleep};
@@ -79,39 +79,52 @@ fn sentence(call: &SlowCall, others: usize) -> String {
     capital(text)
 }
 
-/// Sentences with their weights. Calls that would read the same share a sentence.
-pub fn sentences(report: &Report, least: u64) -> Vec<(String, u64)> {
+/// Calls in the same wait.
+pub struct Hanging {
+    pub text: String,
+    /// Their time together, without idle waits.
+    pub time_ns: u64,
+    /// Whether each of their threads may only wait for work.
+    pub may_be_at_rest: bool,
+}
+
+/// Calls that would read the same share a sentence.
+pub fn sentences(report: &Report, least: u64) -> Vec<Hanging> {
     type Like<'a> = (&'a str, &'a str, Option<(&'a str, Option<&'a str>)>);
-    // The first call of each kind, the number of others, and their time together.
-    let mut alike: Vec<(Like, &SlowCall, usize, u64)> = Vec::new();
+    // The first call of each kind, the number of others, their time together, and whether all may be at rest.
+    let mut alike: Vec<(Like, &SlowCall, usize, u64, bool)> = Vec::new();
     let span = report.recording.span_ns;
     let deadlocked = report.deadlocks.iter().flat_map(|found| &found.waits);
     let deadlocked: BTreeSet<u32> = deadlocked.map(|wait| wait.tid).collect();
-    let rest = |call: &SlowCall| {
-        let mut threads = report.threads.iter();
-        let thread = threads.find(|thread| (thread.pid, thread.tid) == (call.pid, call.tid));
-        thread.and_then(|thread| thread.rest)
-    };
+    let threads = report.threads.iter();
+    let rests: BTreeMap<(u32, u32), Option<Rest>> = threads
+        .map(|thread| ((thread.pid, thread.tid), thread.rest))
+        .collect();
     let hanging = report.in_flight.iter();
     let hanging = hanging.filter(|call| !deadlocked.contains(&call.tid));
     for call in hanging.filter(|call| hangs(call, least, span)) {
         let sleep = open_sleep(call).map(|sleep| (&*sleep.label, sleep.resource.as_deref()));
         let like = (&*call.comm, &*call.call, sleep);
-        // Threads at rest wait for work, and threads that may be come after the others.
-        let active = match rest(call) {
-            Some(Rest::AtRest) => continue,
-            Some(Rest::CannotTell) => 0,
-            _ => call.budget.wall_ns.saturating_sub(call.budget.idle_ns),
-        };
+        let rest = rests.get(&(call.pid, call.tid)).copied().flatten();
+        if rest == Some(Rest::AtRest) {
+            continue; // it waits for work
+        }
+        let may_rest = rest == Some(Rest::CannotTell);
+        let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
         match alike.iter_mut().find(|(known, ..)| *known == like) {
-            Some((_, _, others, all)) => {
+            Some((_, _, others, all, all_may_rest)) => {
                 *others += 1;
                 *all = all.saturating_add(active);
+                *all_may_rest &= may_rest;
             }
-            None => alike.push((like, call, 0, active)),
+            None => alike.push((like, call, 0, active, may_rest)),
         }
     }
     let told = alike.iter().take(HANGING);
-    told.map(|(_, call, others, all)| (sentence(call, *others), *all))
-        .collect()
+    told.map(|(_, call, others, all, all_may_rest)| Hanging {
+        text: sentence(call, *others),
+        time_ns: *all,
+        may_be_at_rest: *all_may_rest,
+    })
+    .collect()
 }

@@ -425,7 +425,7 @@ pub struct Finding {
     pub text: String,
     /// The section of the page that shows it, and the row there.
     pub evidence: String,
-    /// The time that it is about. Findings are sorted by it, except that deadlocks come first and findings about
-    /// idle threads last.
+    /// The time that it is about. Findings are sorted by it, with exceptions: deadlocks come first, what may only be a
+    /// wait for work and waits for recorded children come after the others, and findings about idle threads last.
     pub weight_ns: u64,
 }

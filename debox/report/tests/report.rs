@@ -334,6 +334,8 @@ fn a_process_has_the_name_of_its_time_and_a_missing_name_is_told() {
         comm: "late".into(),
         ..call("read", end_ns, 5_000, Vec::new())
     });
+    let wait = sleep("child process", "process", 500_000_000);
+    calls.push(call("wait4", end_ns, 5_000, vec![wait]));
     let meta = Meta {
         processes: vec![
             program(2_000, "first", "first.service"),
@@ -363,6 +365,18 @@ fn a_process_has_the_name_of_its_time_and_a_missing_name_is_told() {
             (Some(101), "late", None)
         ]
     );
+    // With several processes, what a parent's children did comes before its wait for them.
+    let waits = report.findings.iter();
+    let waits: Vec<&str> = waits
+        .filter(|finding| finding.kind == FindingKind::Wait)
+        .map(|finding| &*finding.text)
+        .collect();
+    assert!(
+        waits.len() > 1 && waits[waits.len() - 1].contains("child process"),
+        "{waits:#?}"
+    );
+    let of_openat = report.waits.iter().find(|wait| wait.call == "openat");
+    assert_eq!(of_openat.expect("a wait").waker, "task helper (4711)");
     let places = report.by_unit.rows.iter().map(|row| row.name.as_str());
     assert_eq!(places.collect::<Vec<_>>(), ["first.service", "(not known)"]);
     assert_eq!(report.recording.processes_left_out, 3);

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Five questions about each of six recordings, as somebody asks them who knows the program and not DeBox. They were
-written before the pages were looked at. `recordings.py` makes the recordings and the truth, `reader.py` reads the pages.
+"""Five questions about each of six recordings, as a user asks them who knows the program and not DeBox. They were written
+before anybody looked at the pages; comments below say which answers were changed afterwards, and why. `recordings.py` makes
+the recordings and the truth, `reader.py` reads the pages.
 
-If a page cannot answer a question, the page is mended, not the question.
+If a page cannot answer a question, mend the page, not the question.
 """
 
 import re
@@ -133,6 +134,7 @@ QUESTIONS = {
     "postgres": [
         Question(
             "Why are the transactions slow: the disk, the CPU, or each other?",
+            # Changed: `lock` as a part of a word also matched "block flush".
             r"another process|other processes|\b[Ll]ock\b",
             [Way(SAYS), Way("#answer")],
         ),
@@ -146,6 +148,7 @@ QUESTIONS = {
             "longest " + TIME,
             [Way(CARDS), Way("#waits", row="postgres", column="longest", answer=TIME)],
             truth="longest_wait_ms",
+            # Changed from 0.05: deadlock_timeout ends the first 100 ms of a wait of two seconds, which is a wait of its own.
             part=0.06,
             least=30,
         ),
@@ -184,6 +187,7 @@ QUESTIONS = {
         ),
         Question(
             "Which source file takes longest to compile?",
+            # Changed: the name had to be anywhere; now it has to be the first that the section names.
             FIRST_FILE,
             [Way("#findings"), Way("#groups"), opened("groups")],
         ),
@@ -205,6 +209,7 @@ QUESTIONS = {
         ),
         Question(
             "How many times did it stall?",
+            # Changed: the page had the number of inner waits, of which a stall has several. It counts long turns since.
             NUMBER + " turns took 10 ms or more",
             [Way(CARDS), opened("loops", row="node", column="turns of 10 ms or more", answer=NUMBER)],
             truth="stalls",

@@ -45,7 +45,8 @@ int flash_paths_init(struct flash_paths *server, const char *socket_path, int64_
 int flash_paths_read(const unsigned char *bytes, size_t length, struct flash_paths_answer *answer);
 
 /* What open(2) does with this path and these flags if it need not wait for a disk; otherwise -1
- * with EAGAIN. Also -1 with other errors, among them that the kernel has no such call. */
+ * with EAGAIN. Also -1 with other errors: ENOENT and ENOTDIR if the caches say that there is no
+ * such file, ENOSYS if the kernel has no such call. */
 int flash_paths_open_cached(const char *path, int flags);
 
 /* Whether the first bytes of what was opened to be read are in memory, as far as the kernel tells.

@@ -29,8 +29,8 @@ const MANY: u64 = 20;
 const SHORT_NS: u64 = 50_000_000;
 const SHORT_PART: f64 = 0.3;
 
-/// Waits that the children account for.
-const CHILDREN: [&str; 2] = ["child process", "vfork child"];
+/// Labels of waits that the children account for.
+pub const WAITS_FOR_CHILDREN: [&str; 2] = ["child process", "vfork child"];
 /// Labels of calls that had not returned and were not asleep.
 const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
 const TIMER: &str = "timer";
@@ -130,7 +130,8 @@ impl Headline {
         shares.extend(others);
         let has_several = account.threads > account.processes;
         let is_told = |share: &Share| {
-            let by_child = account.processes > 1 && CHILDREN.contains(&share.cause.as_str());
+            let by_child =
+                account.processes > 1 && WAITS_FOR_CHILDREN.contains(&share.cause.as_str());
             share.ns > 0 && !by_child
         };
         shares.retain(is_told);

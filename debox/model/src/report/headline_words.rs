@@ -5,7 +5,7 @@ use kit_units as units;
 use super::{interval, Headline, InCall, SampledPlace};
 
 /// From this percentage on, a share is most of the time.
-const MOST: f64 = 50.0;
+pub const MOST: f64 = 50.0;
 /// If the longest share is below this percentage, the time is said to have no single cause.
 const ONE_CAUSE: f64 = 100.0 / 3.0;
 /// Causes with a smaller share (percent) are not named, and no more than `SHARES` causes.
@@ -14,7 +14,7 @@ const SHARES: usize = 6;
 /// Causes that are named for a call, at most.
 const PARTS: usize = 4;
 
-fn percent(ns: u64, of_ns: u64) -> f64 {
+pub fn percent(ns: u64, of_ns: u64) -> f64 {
     ns as f64 * 100.0 / of_ns.max(1) as f64
 }
 

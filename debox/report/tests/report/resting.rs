@@ -3,22 +3,26 @@
 
 use debox_history::History;
 use debox_model::history::{Call, Sleep};
-use debox_report::{analyze, Report, Rest};
+use debox_report::{analyze, FindingKind, Report, Rest};
 
 use crate::common::{call, sleep, write};
 
 const MS: u64 = 1_000_000;
 
-/// For a second, a worker of a pool waits for work 50 times, and the main thread for a disk and for a held futex.
-fn report() -> Report {
-    let free = |ns| Sleep {
+/// A futex that nobody is known to hold.
+fn free(ns: u64) -> Sleep {
+    Sleep {
         owner_certainty: None,
         owner_tid: None,
         owner_comm: None,
         owner_doing: None,
         resource: None,
         ..sleep("futex", "lock", ns)
-    };
+    }
+}
+
+/// For a second, a worker of a pool waits for work 50 times, and the main thread for a disk and for a held futex.
+fn calls() -> Vec<Call> {
     let mut calls = Vec::new();
     for round in 0..50u64 {
         let start = 10_000 + round * 20 * MS;
@@ -40,16 +44,20 @@ fn report() -> Report {
             },
         ]);
     }
+    calls
+}
+
+fn report_of(calls: &[Call]) -> Report {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.parquet");
-    write(&path, &calls, 1 << 18);
+    write(&path, calls, 1 << 18);
     let history = History::open(&[&path]).expect("a history");
     analyze(&history, 2, &|_| {}).expect("a report").report
 }
 
 #[test]
 fn waits_for_work_are_the_same_everywhere() {
-    let report = report();
+    let report = report_of(&calls());
     let rests = 50 * (20 * MS - 2_000);
     let held = 50 * 2 * MS;
     let worker = report.threads.iter().find(|thread| thread.tid == 101);
@@ -99,10 +107,42 @@ fn waits_for_work_are_the_same_everywhere() {
     );
 }
 
+/// A worker that had work before is at rest. One that only waits may be stuck.
+#[test]
+fn hanging_calls_of_threads_at_rest_are_no_findings() {
+    let mut calls = calls();
+    let mut hang = |tid: u32, comm: &str, ns: u64, mut wait: Sleep| {
+        let start = 1000 * MS - ns;
+        wait.begin_ns = start + 1_000;
+        (wait.waker_kind, wait.waker_tid, wait.waker_comm) = ("none".into(), None, None);
+        calls.push(Call {
+            tid,
+            comm: comm.into(),
+            in_flight: true,
+            ..call("futex", start, 1_000, vec![wait])
+        });
+    };
+    hang(101, "worker", 15 * MS, free(15 * MS));
+    hang(102, "unused", 990 * MS, free(990 * MS));
+    hang(103, "blocked", 30 * MS, sleep("futex", "lock", 30 * MS));
+    let report = report_of(&calls);
+    let hanging = report.findings.iter();
+    let hanging: Vec<&str> = hanging
+        .filter(|finding| finding.kind == FindingKind::InFlight)
+        .map(|finding| &*finding.text)
+        .collect();
+    let [first, last] = hanging[..] else {
+        panic!("{hanging:#?}");
+    };
+    assert!(first.contains("(blocked)"), "{first}");
+    // It waited for longer, but perhaps only for work.
+    assert!(last.contains("(unused)"), "{last}");
+}
+
 /// A time that is selected on the page selects waits by these.
 #[test]
 fn waits_know_when_the_first_began_and_the_last_ended() {
-    let report = report();
+    let report = report_of(&calls());
     let read = report.waits.iter().find(|wait| wait.label == "page read");
     let read = read.expect("the reads");
     assert!(
@@ -155,11 +195,7 @@ fn what_keeps_a_loop_from_its_events_is_found() {
         calls.extend(of_loop);
         calls.extend(of_other);
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("t.parquet");
-    write(&path, &calls, 1 << 18);
-    let history = History::open(&[&path]).expect("a history");
-    let report = analyze(&history, 2, &|_| {}).expect("a report").report;
+    let report = report_of(&calls);
     let [found] = &report.loops[..] else {
         panic!("{:#?}", report.loops);
     };
@@ -172,6 +208,13 @@ fn what_keeps_a_loop_from_its_events_is_found() {
     assert_eq!(causes, [(true, 10, 400), (false, 10, 50)]);
     let turn = found.longest_turn_ns / MS;
     assert!((75..=85).contains(&turn), "{turn}");
+    // Between ten waits for its events.
+    assert_eq!(found.long_turns, 9);
+    let innermost = found.causes[0].stack.last();
+    assert_eq!(
+        innermost.map(String::as_str),
+        Some("serve+0x1f (cache.c:88)")
+    );
     let text = report
         .findings
         .iter()
@@ -181,6 +224,7 @@ fn what_keeps_a_loop_from_its_events_is_found() {
         text.contains("450 ms") && text.contains("another loop inside it"),
         "{text}"
     );
+    assert!(text.contains("9 turns took 10 ms or more"), "{text}");
     // By process: both waited for the disk, and neither for idle waits.
     let row = report
         .by_process
