@@ -6,8 +6,8 @@
     sudo python3 hbench/bench/known.py --hbench target/release/hbench
 
 Five minutes, as root, on a machine that does nothing else. Another source says by how much each case slows the machine: Python
-measures what strace's delay adds to a call, `perf bench` what a filter adds; the kernel limits the reads of a disk and the CPU
-time of a control group to given numbers. A result may differ from that by its own 95 % interval and by the drift of the
+measures what strace's delay and a file system in user space add to a call, `perf bench` what a filter adds; the kernel limits the
+reads of a disk and the CPU time of a control group to given numbers. A result may differ from that by its own 95 % interval and by the drift of the
 machine. A result whose interval is wider than what was added decides nothing.
 
 Exit status: 0 if all answers are right, 1 if one is wrong, 3 if none is wrong and some decide nothing.
@@ -19,10 +19,11 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 
 import machines
 
@@ -70,9 +71,10 @@ def said(words, **options):
 
 class Case:
     """A slowed machine. `moves`: by benchmark, what one operation takes longer, in ns, from the least to the most. `longer`:
-    how many times as long the program takes, if that is known, from the least to the most."""
+    how many times as long the program takes, if that is known, from the least to the most. `plain`: where the files of the
+    machine lie that is not slowed, if that is another directory."""
 
-    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None, program=PROGRAM, longer=None):
+    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None, plain=None, program=PROGRAM, longer=None):
         self.name = name
         self.moves = moves
         self.stays = stays
@@ -80,21 +82,28 @@ class Case:
         self.before = before
         self.under = under
         self.directory = directory
+        self.plain = plain or directory
         self.program = program
         self.longer = longer
 
 
-# The median of one call, by Python's own clock.
+# The median of one call, by Python's own clock. The file lies as deep as that of the benchmarks.
 TIMED = """
 import os, statistics, tempfile, time
-with tempfile.NamedTemporaryFile(dir='.') as file:
+with tempfile.TemporaryDirectory(dir='.') as top:
+    os.makedirs(top + '/some/directories/down')
+    file = open(top + '/some/directories/down/file', 'wb')
     def openat():
         os.close(os.open(file.name, os.O_RDONLY))
     def fsync():
         os.pwrite(file.fileno(), bytes(4096), 0)
         os.fsync(file.fileno())
+    def stat():
+        os.stat(file.name)
+    def fstat():
+        os.fstat(file.fileno())
     times = []
-    for _ in range(50):
+    for _ in range(TIMES):
         begin = time.perf_counter_ns()
         CALL()
         times.append(time.perf_counter_ns() - begin)
@@ -102,11 +111,15 @@ print(statistics.median(times))
 """
 
 
+def median_ns(call, directory, prefix=(), times=50):
+    code = TIMED.replace("CALL", call).replace("TIMES", str(times))
+    return float(said([*prefix, "/usr/bin/python3", "-S", "-c", code], cwd=directory))
+
+
 def delayed(call, us, moves, stays, names, work):
     """strace stops this call alone. The stop itself takes time, too, and its timer is late: Python measures all of it."""
     under = f"strace -f -qq -o /dev/null --seccomp-bpf -e trace={call} -e inject={call}:delay_enter={us}"
-    words = ["/usr/bin/python3", "-S", "-c", TIMED.replace("CALL", call)]
-    times = [float(said([*prefix, *words], cwd=work)) for prefix in ([], under.split(), [], under.split())]
+    times = [median_ns(call, work, prefix) for prefix in ([], under.split(), [], under.split())]
     added = (times[1] + times[3] - times[0] - times[2]) / 2
     print(f"known: by Python's clock, strace's delay of {us} us adds {added / US:.0f} us to {call}", file=sys.stderr)
     if added < us * US:
@@ -167,6 +180,35 @@ def limited_disk(work):
 
 
 @contextlib.contextmanager
+def in_user_space(work):
+    """The same files through bindfs, a file system in user space that is asked for whatever a call wants to know."""
+    point, own = (os.path.join(work, name) for name in ("through", "own"))
+    os.mkdir(point)
+    os.mkdir(own)
+    if not shutil.which("bindfs"):
+        raise machines.Missing("bindfs")
+    words = ["bindfs", "-f", "-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0", own, point]
+    with subprocess.Popen(words) as server:
+        try:
+            end = time.monotonic() + 10
+            while not os.path.ismount(point):
+                if server.poll() is not None or time.monotonic() > end:
+                    sys.exit("known: bindfs does not serve its directory")
+                time.sleep(0.01)
+            moves = {}
+            for call, name in (("stat", "file.stat/hot"), ("fstat", "file.fstat"), ("openat", "file.open/hot")):
+                times = [median_ns(call, directory, times=2000) for directory in (own, point, own, point)]
+                added = (times[1] + times[3] - times[0] - times[2]) / 2
+                print(f"known: by Python's clock, bindfs adds {added / US:.1f} us to {call}", file=sys.stderr)
+                moves[name] = (0.8 * added, 1.2 * added)
+            yield Case("a file system in user space", moves, ["call.null"], ["file.open", "file.stat"], directory=point, plain=own)
+        finally:
+            if os.path.ismount(point):
+                machines.run("umount", point)
+            server.terminate()
+
+
+@contextlib.contextmanager
 def halved():
     """Half a CPU: the program takes twice as long, and its operations cost what they did. Samples take longer there: only
     in a machine's vector is the time removed in which the quota was used up."""
@@ -193,7 +235,7 @@ def moved(plain, slowed):
 
 def check(arguments, case, work):
     """What was wrong, and what decided nothing."""
-    plain = Case("", {}, [], [], directory=case.directory)
+    plain = Case("", {}, [], [], directory=case.plain)
     # What explains a program needs the speed of user mode, too.
     user = ["cpu.operation/integer", "memory.latency/16K", "memory.read/16K", "context-switch/2-processes-0K", "fault.page"]
     names = ["call.null", "call.read-zero/1", "file.fstat", "file.open/hot", "file.create/0K", "file.stat", "file.sync"]
@@ -222,7 +264,7 @@ def check(arguments, case, work):
     for name in case.stays:
         tolerance = 0.15 * before[name][0]
         judge(name, -tolerance, tolerance, 2 * tolerance)
-    here = case.directory or work
+    here = case.plain or work
     record = ["vector", "--runs", "2", "--on", paths[0], "-o", paths[2], "--", "/usr/bin/python3", "-S", "-c", case.program]
     said([arguments.hbench, *record], cwd=here)
     contrast = json.loads(said([arguments.hbench, "explain", *paths, "--format", "json"]))
@@ -254,7 +296,7 @@ def main():
             delayed("fsync", 5000, "file.sync/fsync", ["file.fstat"], ["waiting: disk.sync", "file.sync"], work),
             filtered(),
         ]
-        for prepared in (halved(), limited_disk(work)):
+        for prepared in (halved(), limited_disk(work), in_user_space(work)):
             try:
                 cases.append(stack.enter_context(prepared))
             except machines.Missing as missing:

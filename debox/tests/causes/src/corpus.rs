@@ -22,6 +22,7 @@ pub enum Within {
     CpuQuota,
     Memory,
     SlowDisk,
+    SlowReads,
     /// On the first CPU, where the hogs of [`Role::Hogs`] are.
     FirstCpu,
     /// With another name server.
@@ -332,16 +333,15 @@ pub const CORPUS: &[Case] = &[
     case(
         "touches_cold_mapping.c",
         "cold mapping",
-        // Where the disk answers at once, the kernel's work for a page takes as long as the wait for it.
-        cause(&["mapped page read"])
-            .in_calls(&["(user)"])
-            .least(0.35),
-    ),
+        cause(&["mapped page read"]).in_calls(&["(user)"]),
+    )
+    .within(Within::SlowReads),
     case(
         "reads_cold_file.py",
         "cold file",
         cause(&["page read"]).in_calls(&["pread64"]),
-    ),
+    )
+    .within(Within::SlowReads),
     case(
         "reclaims_memory.c",
         "reclaim in a memory cgroup",

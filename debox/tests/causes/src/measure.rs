@@ -36,6 +36,7 @@ const LONGER: &str = "8.0";
 const PART: &str = "1.2s";
 const MEMORY: u64 = 16 << 20;
 const BYTES_PER_SECOND: u64 = 4 << 20;
+const READS_PER_SECOND: u64 = 1000;
 
 /// What a measurement said first, and all else.
 #[derive(Debug)]
@@ -130,6 +131,7 @@ impl Case {
             Within::CpuQuota => Some(Group::new(Limit::Cpu)?),
             Within::Memory => Some(Group::new(Limit::Memory(MEMORY))?),
             Within::SlowDisk => Some(Group::new(Limit::Writes(scratch.path(), BYTES_PER_SECOND))?),
+            Within::SlowReads => Some(Group::new(Limit::Reads(scratch.path(), READS_PER_SECOND))?),
             Within::Nothing | Within::FirstCpu | Within::NameServer => None,
         };
         let beside = match self.beside {

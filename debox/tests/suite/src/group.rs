@@ -21,6 +21,9 @@ pub enum Limit<'a> {
     Memory(u64),
     /// Bytes written in a second to the disk with this directory.
     Writes(&'a Path, u64),
+    /// Requests in a second that read from the disk with this directory. Without it, what is not in memory may be
+    /// there before its reader has gone to sleep: some disks of virtual machines answer at once.
+    Reads(&'a Path, u64),
 }
 
 /// A control group with one limit.
@@ -46,7 +49,7 @@ impl Group {
         let (old, new) = match limit {
             Limit::Cpu => ("cpu", "cpu"),
             Limit::Memory(_) => ("memory", "memory"),
-            Limit::Writes(..) => ("blkio", "io"),
+            Limit::Writes(..) | Limit::Reads(..) => ("blkio", "io"),
         };
         let place = Path::new(TOP).join(old);
         if place.is_dir() {
@@ -61,6 +64,10 @@ impl Group {
                 Limit::Memory(bytes) => ("memory.limit_in_bytes", bytes.to_string()),
                 Limit::Writes(place, rate) => (
                     "blkio.throttle.write_bps_device",
+                    format!("{} {rate}", disk_of(place)?),
+                ),
+                Limit::Reads(place, rate) => (
+                    "blkio.throttle.read_iops_device",
                     format!("{} {rate}", disk_of(place)?),
                 ),
             };
@@ -81,6 +88,7 @@ impl Group {
             Limit::Cpu => ("cpu.max", "20000 100000".to_string()),
             Limit::Memory(bytes) => ("memory.max", bytes.to_string()),
             Limit::Writes(place, rate) => ("io.max", format!("{} wbps={rate}", disk_of(place)?)),
+            Limit::Reads(place, rate) => ("io.max", format!("{} riops={rate}", disk_of(place)?)),
         };
         fs::write(group.path.join(file), value)?;
         Ok(group)

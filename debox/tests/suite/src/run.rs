@@ -21,6 +21,7 @@ use crate::require_root;
 use crate::wait_for;
 use crate::Exclusive;
 use crate::Facts;
+use crate::Group;
 use crate::Measured;
 use crate::Scratch;
 
@@ -85,6 +86,13 @@ impl Debox {
     /// An argument that is a file of this run's own directory, which goes with the run.
     pub fn file_arg(mut self, name: &str) -> Self {
         self.target.push(self.scratch.file(name).into());
+        self
+    }
+
+    /// The measured program runs in this control group.
+    pub fn within(mut self, group: &Group) -> Self {
+        let enter = ["/bin/sh", "-c", &group.enter(), "sh"].map(OsString::from);
+        self.target.splice(..0, enter);
         self
     }
 

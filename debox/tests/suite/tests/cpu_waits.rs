@@ -175,12 +175,10 @@ fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
         Err(error) => return skipped(name, &error),
     };
     // Each try of the harness adds to what the group was kept from.
-    let one_core = program("one_core");
     let before = group.throttled_ns();
-    let run = Debox::command("/bin/sh")
-        .args(["-c", &group.enter(), "sh"])
-        .args([&one_core])
+    let run = Debox::run("one_core")
         .args(["1", "1000"])
+        .within(&group)
         .report_of_one_run();
     let known = group.throttled_ns() - before;
     let quota: Vec<&Value> = waits(&run)
@@ -367,12 +365,10 @@ fn triggers_ask_for_a_quota() {
         Err(error) => return skipped(name, &error),
     };
     let trigger = "throttled > 10ms => limit none";
-    let long_calls = program("long_calls");
-    let run = Debox::command("/bin/sh")
+    let run = Debox::run("long_calls")
         .options(["--trigger", trigger])
-        .args(["-c", &group.enter(), "sh"])
-        .args([&long_calls])
         .args(["1000"])
+        .within(&group)
         .report_of_one_run();
     let fired = fired(&run)[0];
     match debox_tests::kernel_has("sched_throttle_work") {

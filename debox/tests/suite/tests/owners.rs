@@ -6,7 +6,10 @@ use debox_tests::ms;
 use debox_tests::skipped;
 use debox_tests::slowness;
 use debox_tests::Debox;
+use debox_tests::Group;
+use debox_tests::Limit;
 use debox_tests::Measured;
+use debox_tests::Scratch;
 use debox_tests::CLOCK_SLACK_NS;
 use serde_json::Value;
 
@@ -355,12 +358,17 @@ fn the_mmap_lock_is_held_by_a_fault() {
     if knows_no_numbers("the_mmap_lock_is_held_by_a_fault") {
         return;
     }
+    let name = "the_mmap_lock_is_held_by_a_fault";
+    let group = match Group::new(Limit::Reads(Scratch::new().path(), 100)) {
+        Ok(group) => group,
+        Err(error) => return skipped(name, &error),
+    };
     let run = Debox::run("owner_file")
         .args(["mmap"])
         .file_arg("mapped")
+        .within(&group)
         .report();
     if run.fact("faults_major") < 20 {
-        let name = "the_mmap_lock_is_held_by_a_fault";
         return skipped(name, "the file's pages could not be made cold");
     }
     let mut reads = 0;
@@ -381,7 +389,7 @@ fn the_mmap_lock_is_held_by_a_fault() {
         }
     }
     assert!(reads > 0, "{:#}", run.report["sleeps"]);
-    let name = format!("mmap lock of process {}", run.fact("pid"));
+    let lock = format!("mmap lock of process {}", run.fact("pid"));
     let resources = [
         column(&run, "mmap", "mmap lock", "resources"),
         column(&run, "munmap", "mmap lock", "resources"),
@@ -389,7 +397,7 @@ fn the_mmap_lock_is_held_by_a_fault() {
     let all = resources.concat();
     assert!(!all.is_empty());
     for resource in all {
-        assert_eq!(resource["name"], name.as_str());
+        assert_eq!(resource["name"], lock.as_str());
         assert_eq!(resource["kind"], "rwsem");
     }
 }
@@ -433,10 +441,18 @@ fn a_major_fault_waits_for_a_disk() {
     if run.fact("cold_pages") < 16 {
         return skipped(name, "the file's pages could not be made cold");
     }
+    let count = |row: &&Value| row["count"].as_u64().expect("a count");
+    let sleeps = run.report["sleeps"].as_array().expect("a report");
+    let is_fault = |row: &&Value| row["syscall"] == "(user)" && row["label"] == "mapped page read";
+    let waits: u64 = sleeps.iter().filter(is_fault).map(|row| count(&row)).sum();
+    // A disk of a virtual machine may answer before the thread has gone to sleep.
+    if waits < 4 {
+        return skipped(name, "the disk answers at once");
+    }
     let resources = column(&run, "(user)", "mapped page read", "resources");
     let on_disk = resources.iter().filter(|r| r["kind"] == "disk");
-    let reads: u64 = on_disk.clone().filter_map(|r| r["count"].as_u64()).sum();
-    assert!(reads >= 14, "{:#}", run.report["sleeps"]);
+    let reads: u64 = on_disk.clone().map(|row| count(row)).sum();
+    assert!(reads + 2 >= waits, "{:#}", run.report["sleeps"]);
     for disk in on_disk {
         let disk = disk["name"].as_str().expect("a disk has a name");
         let is_there = std::path::Path::new("/sys/class/block").join(disk).exists();
