@@ -177,6 +177,8 @@ impl<'a> Reader<'a> {
         };
         let key = (call.pid, own);
         let has_answered = |open: &Open| open.has_answered;
+        // What is shut down is still to be closed.
+        let is_closed = &*call.name == "close" && connection.is_some();
         // A thread of a pool waits for its next connection.
         let waits = phase == Phase::Threads && call.budget.blocked_ns > 0;
         if waits && self.open.get(&key).is_some_and(has_answered) {
@@ -198,7 +200,7 @@ impl<'a> Reader<'a> {
         open.rests = (open.rests || finds_nothing) && phase != Phase::Send;
         if open.rests {
             self.add_outside(call);
-            return self.close(key, call, phase == Phase::Close && connection.is_some());
+            return self.close(key, call, is_closed);
         }
         open.rests = open.has_answered && phase == Phase::Connection && &*call.name == "epoll_ctl";
         open.end_ns = open.end_ns.max(end_ns);
@@ -219,7 +221,7 @@ impl<'a> Reader<'a> {
             self.add_program(gap_ns);
         }
         self.add(&name, rule.is_some(), call);
-        self.close(key, call, phase == Phase::Close && connection.is_some());
+        self.close(key, call, is_closed);
     }
 
     fn close(&mut self, key: (u32, i64), call: &Call, is_closed: bool) {

@@ -56,6 +56,8 @@ enum Kind {
     Upstream,
     File,
     Socket,
+    /// One that wakes another thread.
+    Event,
 }
 
 /// What a process's descriptors are, as far as their calls tell.
@@ -99,7 +101,11 @@ impl Descriptors {
                     _ => (Phase::FindFile, None),
                 }
             }
-            "shutdown" if of_first.is_some() => (Phase::Connection, of_first),
+            "shutdown" if of_first.is_some() => (Phase::Close, of_first),
+            "eventfd" | "eventfd2" => {
+                self.opened(call.ret, Kind::Event);
+                (Phase::Threads, None)
+            }
             "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "select" | "pselect6" => {
                 (Phase::Wait, None)
             }
@@ -129,6 +135,7 @@ impl Descriptors {
                 match kind {
                     Some(Kind::Connection) => (Phase::Receive, of_first),
                     Some(Kind::Upstream | Kind::Socket) => (Phase::Upstream, None),
+                    Some(Kind::Event) => (Phase::Threads, None),
                     _ => (Phase::ReadFile, None),
                 }
             }
@@ -136,6 +143,7 @@ impl Descriptors {
                 match kind {
                     Some(Kind::Connection) => (Phase::Send, of_first),
                     Some(Kind::Upstream | Kind::Socket) => (Phase::Upstream, None),
+                    Some(Kind::Event) => (Phase::Threads, None),
                     _ => (Phase::Log, None),
                 }
             }

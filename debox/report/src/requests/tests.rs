@@ -165,3 +165,25 @@ fn what_is_not_answered_is_said() {
     );
     assert!(read(&[], &[]).caveats[0].contains("No connection"));
 }
+
+#[test]
+fn what_is_shut_down_is_being_closed_and_an_event_is_for_another_thread() {
+    let calls = [
+        call(1, 0, "eventfd2", [0, 0, 0], 7),
+        call(1, 20, "accept4", [4, 0, 0], 9),
+        call(1, 100, "recvfrom", [9, 0, 0], 80),
+        call(1, 120, "sendto", [9, 0, 0], 1000),
+        call(1, 140, "write", [7, 0, 8], 8),
+        call(1, 160, "shutdown", [9, 1, 0], 0),
+        call(1, 180, "close", [9, 0, 0], 0),
+    ];
+    let found = read(&calls, &[]);
+    assert_eq!((found.requests, found.min_ns), (1, 90));
+    let phase = |name: &str| {
+        let row = found.phases.iter().find(|row| row.phase == name);
+        row.map(|row| row.calls.iter().map(|call| &*call.call).collect::<Vec<_>>())
+    };
+    assert_eq!(phase("close"), Some(vec!["close", "shutdown"]));
+    assert_eq!(phase("other threads"), Some(vec!["write"]));
+    assert_eq!(phase("write to files (log)"), None);
+}
