@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, phases, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages flashpache predictions known-answers adapters lint install packages docs packages-test clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages flashpache predictions known-answers phases adapters lint install packages docs packages-test clean
 
 all: build
 
@@ -166,6 +166,11 @@ predictions: build
 known-answers: build
 	scripts/setup test bench
 	$(AS_ROOT) python3 hbench/bench/known.py --hbench $(TARGET)/release/hbench
+
+# What nginx, Apache and flash do for one request, in phases (hbench/docs/phases.md). A minute; as root.
+phases: build
+	scripts/setup test
+	$(AS_ROOT) python3 hbench/bench/phases.py --debox $(TARGET)/release/debox --flash $(TARGET)/release/flash --text
 
 # What lets other servers use flash's path server (flash/adapters/README.md).
 adapters:

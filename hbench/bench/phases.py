@@ -131,6 +131,28 @@ def started(words, errors):
                 process.kill()
 
 
+def ask_all(port):
+    for _ in range(REQUESTS):
+        ask(port)
+        time.sleep(0.002)
+
+
+def cpu_ns(pid):
+    """Of all threads of the process."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+            total += int(file.read().split()[0])
+    return total
+
+
+def cpu_of_requests(pid, port):
+    """For each request."""
+    before = cpu_ns(pid)
+    ask_all(port)
+    return (cpu_ns(pid) - before) / REQUESTS
+
+
 def recorded(debox, pid, port, recording):
     words = [debox, "record", "-o", recording, "-p", str(pid)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as recorder:
@@ -138,19 +160,18 @@ def recorded(debox, pid, port, recording):
             # A recording that has begun has its file.
             wait_until("the recording", lambda: os.path.exists(recording) or recorder.poll() is not None)
             time.sleep(1)
-            for _ in range(REQUESTS):
-                ask(port)
-                time.sleep(0.002)
+            cpu = cpu_of_requests(pid, port)
             time.sleep(0.5)
         finally:
             recorder.send_signal(signal.SIGINT)
             said = recorder.communicate()[1]
     if recorder.returncode not in (0, 130):
         fail(f"debox record: {said.strip()}")
+    return cpu
 
 
-def measured(debox, name, config, words, work):
-    """The report's JSON, and its text."""
+def measured(debox, name, config, words, rules, work):
+    """The report's JSON, and its text. `rules`: phases of this server alone."""
     place = os.path.join(work, name.split()[0])
     files, log, path = (os.path.join(place, part) for part in ("files", "access.log", "server.conf"))
     os.makedirs(files)
@@ -173,18 +194,17 @@ def measured(debox, name, config, words, work):
             ask(port)
         worker = next(iter(children(server.pid)), server.pid)
         descriptor = descriptor_of(worker, log)
-        recorded(debox, worker, port, recording)
+        cpu = [cpu_of_requests(worker, port), recorded(debox, worker, port, recording)]
     report = [debox, "report", recording, "--requests"]
+    for phase, predicate in rules:
+        report += ["--phase", f"{phase}: {predicate}"]
     if descriptor is not None:
         report += ["--phase", f"write to the access log: (syscall == write || syscall == writev) && arg0 == {descriptor}"]
-    else:
-        # flash's loop leaves the line to another thread, which it wakes through an eventfd: that takes 8 bytes.
-        report += ["--phase", "wake the thread of the access log: syscall == write && arg2 == 8"]
     done = [subprocess.run([*report, *more], capture_output=True, text=True, check=False) for more in (["--json"], [])]
     for one in done:
         if one.returncode != 0:
             fail(f"debox report: {one.stderr.strip()}")
-    return json.loads(done[0].stdout), done[1].stdout
+    return {**json.loads(done[0].stdout), "cpu": cpu}, done[1].stdout
 
 
 def table(results):
@@ -193,22 +213,30 @@ def table(results):
     for report in results.values():
         order += [phase["phase"] for phase in report["phases"] if phase["phase"] not in order]
     lines = ["| phase, per request | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    waits = dict.fromkeys(names, 0.0)
     for phase in order:
         cells = []
-        for report in results.values():
+        for name, report in results.items():
+            own = sum(one["wall_ns"] - one["cpu_wait_ns"] for one in report["phases"])
             found = next((one for one in report["phases"] if one["phase"] == phase), None)
             if not found:
                 cells.append("")
                 continue
             number = report["requests"]
             calls = ", ".join(f"{call['call']} {call['count'] / number:.2g}" for call in found["calls"])
-            share = found["wall_ns"] / number / report["mean_ns"]
-            cells.append(f"{found['wall_ns'] / number / 1000:.1f} µs, {share:.0%}" + (f": {calls}" if calls else ""))
+            waited = found["cpu_wait_ns"] / number / 1000
+            share = (found["wall_ns"] - found["cpu_wait_ns"]) / own
+            cells.append(f"{found['wall_ns'] / number / 1000 - waited:.1f} µs, {share:.0%}" + (f": {calls}" if calls else ""))
+            waits[name] += waited
         lines.append(f"| {phase} | " + " | ".join(cells) + " |")
     cells = [f"{report.get('elsewhere_ns', 0) / report['requests'] / 1000:.1f} µs" for report in results.values()]
     lines.append("| in no phase | " + " | ".join(cells) + " |")
+    lines.append("| ready to run, while others had the CPU | " + " | ".join(f"{waits[name]:.1f} µs" for name in names) + " |")
     cells = [f"{report['mean_ns'] / 1000:.1f} µs, of {report['requests']}" for report in results.values()]
-    lines.append("| a request | " + " | ".join(cells) + " |")
+    lines.append("| **a request** | " + " | ".join(cells) + " |")
+    for which, text in ((0, "without"), (1, "with")):
+        cells = [f"{report['cpu'][which] / 1000:.0f} µs" for report in results.values()]
+        lines.append(f"| its CPU time by the scheduler's account, accepting and waiting included, {text} a recording | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -223,17 +251,19 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     nginx, apache = shutil.which("nginx"), shutil.which("apache2")
     servers = {
-        "nginx": (NGINX, [nginx, "-c", "{path}", "-e", "{dir}/error.log"]),
-        "Apache (event)": (APACHE, [apache, "-f", "{path}", "-DFOREGROUND"]),
-        "flash": (FLASH, [os.path.abspath(arguments.flash), "run", "{path}"]),
+        "nginx": (NGINX, [nginx, "-c", "{path}", "-e", "{dir}/error.log"], []),
+        "Apache (event)": (APACHE, [apache, "-f", "{path}", "-DFOREGROUND"], []),
+        # The loop leaves the line to another thread, which it wakes by an eventfd: that takes 8 bytes.
+        "flash": (FLASH, [os.path.abspath(arguments.flash), "run", "{path}"],
+                  [("wake the thread of the access log", "syscall == write && arg2 == 8")]),
     }
     results, texts = {}, {}
     with tempfile.TemporaryDirectory() as work:
-        for name, (config, words) in servers.items():
+        for name, (config, words, rules) in servers.items():
             if not words[0]:
                 print(f"phases: {name} is not installed", file=sys.stderr)
                 continue
-            results[name], texts[name] = measured(os.path.abspath(arguments.debox), name, config, words, work)
+            results[name], texts[name] = measured(os.path.abspath(arguments.debox), name, config, words, rules, work)
             missed = REQUESTS - results[name]["requests"]
             if missed:
                 print(f"phases: of {REQUESTS} requests to {name}, {missed} were not found", file=sys.stderr)

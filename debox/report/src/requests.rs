@@ -7,10 +7,11 @@
 //! descriptors do not tell apart.
 
 use std::collections::HashMap;
+use std::mem;
 
 use anyhow::Result;
 use debox_history::History;
-use debox_model::history::Call;
+use debox_model::history::{Budget, Call};
 use debox_model::predicate::Predicate;
 use serde::Serialize;
 
@@ -62,9 +63,10 @@ pub struct PhaseSums {
     pub is_rule: bool,
     pub calls: Vec<CallSums>,
     pub wall_ns: u64,
-    /// Null for the time between calls, of which a history has the wall time alone.
-    pub cpu_ns: Option<u64>,
+    pub cpu_ns: u64,
     pub blocked_ns: u64,
+    /// Ready to run, without a CPU.
+    pub cpu_wait_ns: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -102,6 +104,26 @@ struct Thread {
     connection: Option<i64>,
     /// When its last call ended.
     end_ns: u64,
+    /// Since then.
+    off: Off,
+}
+
+/// Time in which a thread that was between two calls did not run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Off {
+    blocked_ns: u64,
+    cpu_wait_ns: u64,
+}
+
+impl Off {
+    fn add(&mut self, budget: &Budget) {
+        self.blocked_ns = self.blocked_ns.saturating_add(budget.blocked_ns);
+        self.cpu_wait_ns = self.cpu_wait_ns.saturating_add(cpu_wait_ns(budget));
+    }
+}
+
+fn cpu_wait_ns(budget: &Budget) -> u64 {
+    budget.runqueue_ns.saturating_add(budget.preempted_ns)
 }
 
 #[derive(Debug, Default)]
@@ -110,8 +132,9 @@ struct Sums {
     is_rule: bool,
     calls: HashMap<String, CallSums>,
     wall_ns: u64,
-    cpu_ns: Option<u64>,
+    cpu_ns: u64,
     blocked_ns: u64,
+    cpu_wait_ns: u64,
 }
 
 struct Reader<'a> {
@@ -156,8 +179,12 @@ impl<'a> Reader<'a> {
     }
 
     fn call(&mut self, call: &Call) {
-        if call.number < 0 || call.in_flight {
+        if call.in_flight {
             return;
+        }
+        if call.number < 0 {
+            let thread = self.threads.entry((call.pid, call.tid)).or_default();
+            return thread.off.add(&call.budget);
         }
         let descriptors = self.descriptors.entry(call.pid).or_default();
         let (phase, connection) = descriptors.classify(call);
@@ -165,6 +192,7 @@ impl<'a> Reader<'a> {
         let thread = self.threads.entry((call.pid, call.tid)).or_default();
         let gap_ns = call.start_ns.saturating_sub(thread.end_ns);
         let had = thread.connection;
+        let off = mem::take(&mut thread.off);
         let end_ns = call.start_ns.saturating_add(call.wall_ns);
         thread.end_ns = end_ns;
         match phase {
@@ -218,7 +246,7 @@ impl<'a> Reader<'a> {
         }
         // The program computes between two calls for the same request.
         if had == Some(own) && call.start_ns > begin_ns {
-            self.add_program(gap_ns);
+            self.add_program(gap_ns, off);
         }
         self.add(&name, rule.is_some(), call);
         self.close(key, call, is_closed);
@@ -268,14 +296,20 @@ impl<'a> Reader<'a> {
         sums.is_rule |= is_rule;
         sums.wall_ns = sums.wall_ns.saturating_add(call.wall_ns);
         sums.blocked_ns = sums.blocked_ns.saturating_add(call.budget.blocked_ns);
-        let cpu_ns = sums.cpu_ns.get_or_insert_default();
-        *cpu_ns = cpu_ns.saturating_add(call.budget.cpu_ns);
+        sums.cpu_ns = sums.cpu_ns.saturating_add(call.budget.cpu_ns);
+        sums.cpu_wait_ns = sums.cpu_wait_ns.saturating_add(cpu_wait_ns(&call.budget));
         count(&mut sums.calls, call);
     }
 
-    fn add_program(&mut self, ns: u64) {
+    /// The time between two calls. A piece of it that was recorded may begin before the last call's end.
+    fn add_program(&mut self, ns: u64, off: Off) {
+        let blocked_ns = off.blocked_ns.min(ns);
+        let cpu_wait_ns = off.cpu_wait_ns.min(ns - blocked_ns);
         let sums = self.phase(Phase::Program.name());
         sums.wall_ns = sums.wall_ns.saturating_add(ns);
+        sums.blocked_ns = sums.blocked_ns.saturating_add(blocked_ns);
+        sums.cpu_wait_ns = sums.cpu_wait_ns.saturating_add(cpu_wait_ns);
+        sums.cpu_ns = sums.cpu_ns.saturating_add(ns - blocked_ns - cpu_wait_ns);
     }
 
     fn phase(&mut self, name: &str) -> &mut Sums {
@@ -306,6 +340,7 @@ impl<'a> Reader<'a> {
                     wall_ns: sums.wall_ns,
                     cpu_ns: sums.cpu_ns,
                     blocked_ns: sums.blocked_ns,
+                    cpu_wait_ns: sums.cpu_wait_ns,
                 };
                 (sums.first, row)
             })

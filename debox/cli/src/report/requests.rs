@@ -74,6 +74,7 @@ fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io:
         number("share"),
         number("cpu"),
         number("blocked"),
+        number("for a CPU"),
         text("calls"),
     ]);
     for row in &found.phases {
@@ -93,8 +94,9 @@ fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io:
             Cell::text(&row.phase),
             Cell::time(each(row.wall_ns)),
             Cell::text(share(row.wall_ns)),
-            Cell::time_if(row.cpu_ns.map(each)),
+            Cell::time(each(row.cpu_ns)),
             Cell::time(each(row.blocked_ns)),
+            Cell::time(each(row.cpu_wait_ns)),
             Cell::text(calls.join(", ")),
         ]);
     }
@@ -104,6 +106,7 @@ fn phases(out: &mut impl Write, found: &Requests, options: &TableOptions) -> io:
             Cell::time(each(found.elsewhere_ns)),
             Cell::text(share(found.elsewhere_ns)),
             Cell::time_if(None),
+            Cell::text(""),
             Cell::text(""),
             Cell::text("the thread worked for others, or the client was waited for"),
         ]);

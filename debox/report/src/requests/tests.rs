@@ -187,3 +187,33 @@ fn what_is_shut_down_is_being_closed_and_an_event_is_for_another_thread() {
     assert_eq!(phase("other threads"), Some(vec!["write"]));
     assert_eq!(phase("write to files (log)"), None);
 }
+
+#[test]
+fn the_program_is_not_on_the_cpu_all_the_time_between_calls() {
+    let between = Call {
+        number: -1,
+        budget: Budget {
+            cpu_ns: 5,
+            blocked_ns: 3,
+            preempted_ns: 12,
+            ..Budget::default()
+        },
+        wall_ns: 20,
+        ..call(1, 110, "(user)", [0; 3], 0)
+    };
+    let calls = [
+        call(1, 20, "accept4", [4, 0, 0], 9),
+        call(1, 100, "recvfrom", [9, 0, 0], 80),
+        between,
+        call(1, 130, "sendto", [9, 0, 0], 1000),
+        call(1, 150, "close", [9, 0, 0], 0),
+    ];
+    let found = read(&calls, &[]);
+    let program = found
+        .phases
+        .iter()
+        .find(|row| row.phase.contains("program"));
+    let program = program.expect("a row");
+    assert_eq!((program.wall_ns, program.cpu_ns), (30, 15));
+    assert_eq!((program.blocked_ns, program.cpu_wait_ns), (3, 12));
+}
