@@ -451,7 +451,7 @@ fn a_major_fault_waits_for_a_disk() {
     }
     let resources = column(&run, "(user)", "mapped page read", "resources");
     let on_disk = resources.iter().filter(|r| r["kind"] == "disk");
-    let reads: u64 = on_disk.clone().map(|row| count(row)).sum();
+    let reads: u64 = on_disk.clone().map(count).sum();
     assert!(reads + 2 >= waits, "{:#}", run.report["sleeps"]);
     for disk in on_disk {
         let disk = disk["name"].as_str().expect("a disk has a name");
