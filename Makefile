@@ -180,7 +180,7 @@ adapters:
 # The fuzz targets are a workspace of their own, with another profile. With the same one, clippy's checked dependencies
 # are used again.
 LIKE_THE_WORKSPACE = CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=false \
-	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=false
+	CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=false CARGO_PROFILE_RELEASE_LTO=off
 
 lint:
 	scripts/setup build lint fuzz

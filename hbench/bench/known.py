@@ -7,8 +7,8 @@
 
 Five minutes, as root, on a machine that does nothing else. Another source says by how much each case slows the machine: Python
 measures what strace's delay and a file system in user space add to a call, `perf bench` what a filter adds; the kernel limits the
-reads of a disk and the CPU time of a control group to given numbers. A result may differ from that by its own 95 % interval and by the drift of the
-machine. A result whose interval is wider than what was added decides nothing.
+reads of a disk and the CPU time of a control group to given numbers. A result may differ from that by its own 95 % interval and
+by the drift of the machine. A result whose interval is wider than what was added decides nothing.
 
 Exit status: 0 if all answers are right, 1 if one is wrong, 3 if none is wrong and some decide nothing.
 """
@@ -24,7 +24,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 
 import machines
 
@@ -185,30 +184,19 @@ def limited_disk(work):
 @contextlib.contextmanager
 def in_user_space(work):
     """The same files through bindfs, a file system in user space that is asked for whatever a call wants to know."""
+    if not shutil.which("bindfs"):
+        raise machines.Missing("bindfs")
     point, own = (os.path.join(work, name) for name in ("through", "own"))
     os.mkdir(point)
     os.mkdir(own)
-    if not shutil.which("bindfs"):
-        raise machines.Missing("bindfs")
-    words = ["bindfs", "-f", "-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0", own, point]
-    with subprocess.Popen(words) as server:
-        try:
-            end = time.monotonic() + 10
-            while not os.path.ismount(point):
-                if server.poll() is not None or time.monotonic() > end:
-                    sys.exit("known: bindfs does not serve its directory")
-                time.sleep(0.01)
-            moves = {}
-            for call, name in (("stat", "file.stat/hot"), ("fstat", "file.fstat"), ("openat", "file.open/hot")):
-                times = [median_ns(call, directory, times=2000) for directory in (own, point) * 3]
-                added = statistics.median(times[1::2]) - statistics.median(times[0::2])
-                print(f"known: by Python's clock, bindfs adds {added / US:.1f} us to {call}", file=sys.stderr)
-                moves[name] = (0.8 * added, 1.2 * added)
-            yield Case("a file system in user space", moves, ["call.null"], ["file.open", "file.stat"], directory=point, plain=own)
-        finally:
-            if os.path.ismount(point):
-                machines.run("umount", point)
-            server.terminate()
+    with machines.mounted(point, "-t", "fuse.bindfs", "-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0", own):
+        moves = {}
+        for call, name in (("stat", "file.stat/hot"), ("fstat", "file.fstat"), ("openat", "file.open/hot")):
+            times = [median_ns(call, directory, times=2000) for directory in (own, point) * 3]
+            added = statistics.median(times[1::2]) - statistics.median(times[0::2])
+            print(f"known: by Python's clock, bindfs adds {added / US:.1f} us to {call}", file=sys.stderr)
+            moves[name] = (0.8 * added, 1.2 * added)
+        yield Case("a file system in user space", moves, ["call.null"], ["file.open", "file.stat"], directory=point, plain=own)
 
 
 @contextlib.contextmanager
@@ -305,9 +293,10 @@ def main():
                 cases.append(stack.enter_context(prepared))
             except machines.Missing as missing:
                 print(f"known: not tried, missing: {missing}", file=sys.stderr)
-        for case in cases:
-            if arguments.only not in case.name:
-                continue
+        chosen = [case for case in cases if arguments.only in case.name]
+        if not chosen:
+            sys.exit(f"known: no case has {arguments.only!r} in its name; there are: " + ", ".join(case.name for case in cases))
+        for case in chosen:
             print(case.name)
             of_case = check(arguments, case, work)
             wrong += of_case[0]

@@ -27,7 +27,7 @@ WARM = 30
 REQUESTS = 300
 
 NGINX = """
-daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log; user root;
+daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
 events {{ }}
 http {{
   sendfile on; access_log {log}; default_type text/html;
@@ -194,21 +194,25 @@ def measured(debox, name, config, words, rules, work):
             ask(port)
         worker = next(iter(children(server.pid)), server.pid)
         descriptor = descriptor_of(worker, log)
+        if descriptor is None:
+            fail(f"{name} has not opened its access log")
         cpu = [cpu_of_requests(worker, port), recorded(debox, worker, port, recording)]
     report = [debox, "report", recording, "--requests"]
-    for phase, predicate in rules:
+    to_log = ("write to the access log", f"(syscall == write || syscall == writev) && arg0 == {descriptor}")
+    for phase, predicate in (*rules, to_log):
         report += ["--phase", f"{phase}: {predicate}"]
-    if descriptor is not None:
-        report += ["--phase", f"write to the access log: (syscall == write || syscall == writev) && arg0 == {descriptor}"]
     done = [subprocess.run([*report, *more], capture_output=True, text=True, check=False) for more in (["--json"], [])]
     for one in done:
         if one.returncode != 0:
             fail(f"debox report: {one.stderr.strip()}")
-    return {**json.loads(done[0].stdout), "cpu": cpu}, done[1].stdout
+    found = json.loads(done[0].stdout)
+    if not found["requests"]:
+        fail(f"debox report found no request to {name}")
+    return {**found, "cpu": cpu}, done[1].stdout
 
 
 def table(results):
-    """Markdown: each server's phases side by side, per request."""
+    """Markdown: each server's phases side by side, per request. `own`: the time without that in which others had the CPU."""
     names, order = list(results), []
     for report in results.values():
         order += [phase["phase"] for phase in report["phases"] if phase["phase"] not in order]
@@ -224,12 +228,11 @@ def table(results):
                 continue
             number = report["requests"]
             calls = ", ".join(f"{call['call']} {call['count'] / number:.2g}" for call in found["calls"])
-            waited = found["cpu_wait_ns"] / number / 1000
-            share = (found["wall_ns"] - found["cpu_wait_ns"]) / own
-            cells.append(f"{found['wall_ns'] / number / 1000 - waited:.1f} µs, {share:.0%}" + (f": {calls}" if calls else ""))
-            waits[name] += waited
+            ns = found["wall_ns"] - found["cpu_wait_ns"]
+            cells.append(f"{ns / number / 1000:.1f} µs, {ns / own:.0%}" + (f": {calls}" if calls else ""))
+            waits[name] += found["cpu_wait_ns"] / number / 1000
         lines.append(f"| {phase} | " + " | ".join(cells) + " |")
-    cells = [f"{report.get('elsewhere_ns', 0) / report['requests'] / 1000:.1f} µs" for report in results.values()]
+    cells = [f"{report['elsewhere_ns'] / report['requests'] / 1000:.1f} µs" for report in results.values()]
     lines.append("| in no phase | " + " | ".join(cells) + " |")
     lines.append("| ready to run, while others had the CPU | " + " | ".join(f"{waits[name]:.1f} µs" for name in names) + " |")
     cells = [f"{report['mean_ns'] / 1000:.1f} µs, of {report['requests']}" for report in results.values()]
@@ -248,6 +251,9 @@ def main():
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         fail("root is needed to attach to the servers")
+    for program in (arguments.debox, arguments.flash):
+        if not os.access(program, os.X_OK):
+            fail(f"{program} was not built: make build")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     nginx, apache = shutil.which("nginx"), shutil.which("apache2")
     servers = {

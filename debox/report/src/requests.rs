@@ -108,17 +108,19 @@ struct Thread {
     off: Off,
 }
 
-/// Time in which a thread that was between two calls did not run.
+/// Time in which a thread that was between two calls did not compute.
 #[derive(Debug, Clone, Copy, Default)]
 struct Off {
     blocked_ns: u64,
     cpu_wait_ns: u64,
+    irq_ns: u64,
 }
 
 impl Off {
     fn add(&mut self, budget: &Budget) {
         self.blocked_ns = self.blocked_ns.saturating_add(budget.blocked_ns);
         self.cpu_wait_ns = self.cpu_wait_ns.saturating_add(cpu_wait_ns(budget));
+        self.irq_ns = self.irq_ns.saturating_add(budget.irq_ns.unwrap_or(0));
     }
 }
 
@@ -301,15 +303,18 @@ impl<'a> Reader<'a> {
         count(&mut sums.calls, call);
     }
 
-    /// The time between two calls. A piece of it that was recorded may begin before the last call's end.
+    /// Adds the `ns` between two calls. If the record of a call was lost, `off` is of more than these, and is cut.
     fn add_program(&mut self, ns: u64, off: Off) {
         let blocked_ns = off.blocked_ns.min(ns);
         let cpu_wait_ns = off.cpu_wait_ns.min(ns - blocked_ns);
+        let irq_ns = off.irq_ns.min(ns - blocked_ns - cpu_wait_ns);
         let sums = self.phase(Phase::Program.name());
         sums.wall_ns = sums.wall_ns.saturating_add(ns);
         sums.blocked_ns = sums.blocked_ns.saturating_add(blocked_ns);
         sums.cpu_wait_ns = sums.cpu_wait_ns.saturating_add(cpu_wait_ns);
-        sums.cpu_ns = sums.cpu_ns.saturating_add(ns - blocked_ns - cpu_wait_ns);
+        sums.cpu_ns = sums
+            .cpu_ns
+            .saturating_add(ns - blocked_ns - cpu_wait_ns - irq_ns);
     }
 
     fn phase(&mut self, name: &str) -> &mut Sums {

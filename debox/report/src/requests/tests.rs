@@ -196,9 +196,10 @@ fn the_program_is_not_on_the_cpu_all_the_time_between_calls() {
             cpu_ns: 5,
             blocked_ns: 3,
             preempted_ns: 12,
+            irq_ns: Some(2),
             ..Budget::default()
         },
-        wall_ns: 20,
+        wall_ns: 22,
         ..call(1, 110, "(user)", [0; 3], 0)
     };
     let calls = [
@@ -214,6 +215,6 @@ fn the_program_is_not_on_the_cpu_all_the_time_between_calls() {
         .iter()
         .find(|row| row.phase.contains("program"));
     let program = program.expect("a row");
-    assert_eq!((program.wall_ns, program.cpu_ns), (30, 15));
+    assert_eq!((program.wall_ns, program.cpu_ns), (30, 13));
     assert_eq!((program.blocked_ns, program.cpu_wait_ns), (3, 12));
 }

@@ -21,7 +21,9 @@ pub enum Within {
     Nothing,
     CpuQuota,
     Memory,
+    /// On a disk on which little can be written in a second.
     SlowDisk,
+    /// On a disk that can be read few times in a second.
     SlowReads,
     /// On the first CPU, where the hogs of [`Role::Hogs`] are.
     FirstCpu,

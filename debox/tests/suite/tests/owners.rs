@@ -355,10 +355,10 @@ fn an_inode_lock_is_held_by_direct_io() {
 /// maps meanwhile.
 #[test]
 fn the_mmap_lock_is_held_by_a_fault() {
-    if knows_no_numbers("the_mmap_lock_is_held_by_a_fault") {
+    let name = "the_mmap_lock_is_held_by_a_fault";
+    if knows_no_numbers(name) {
         return;
     }
-    let name = "the_mmap_lock_is_held_by_a_fault";
     let group = match Group::new(Limit::Reads(Scratch::new().path(), 100)) {
         Ok(group) => group,
         Err(error) => return skipped(name, &error),
