@@ -81,7 +81,7 @@ function processCard({ between: wait }) {
     [fact("Waiting", wait.many_threads ? `${wait.comm} (several processes)` : threadName(wait.comm, wait.tid, true)),
       fact("Longest", wait.many_threads ? threadName(wait.comm, wait.tid, true) : ""),
       fact("For", `an event in ${wait.call} from a process of the same program, such as the end of a lock of its own`),
-      fact("Ended by", wakerName(wait.waker)), fact("Called from", callerName(wait.caller))],
+      fact("Held up by", heldUpWords(wait)), fact("Longest ended by", wakerName(wait.waker)), fact("Called from", callerName(wait.caller))],
     [], null);
 }
 
@@ -127,7 +127,8 @@ function sleepCard(group) {
       (group.open ? `; ${count(group.open)} had not ended` : "")],
     [fact("Waiting", several ? `${threads} (several threads)` : threadName(wait.comm, wait.tid, wait.is_main) + (wait.is_main ? ", main thread" : "")),
       fact("For", resources.size > 1 ? `${resources.size} different ones, such as ${wait.resource}` : wait.resource),
-      fact("Held by", ownerWords(wait) || (wait.class === "lock" ? "not known" : "")), fact("Ended by", wait.in_flight && wait.count === wait.in_flight ? "" : wakerName(wait.waker)),
+      fact("Held by", ownerWords(wait) || (wait.class === "lock" ? "not known" : "")), fact("Held up by", heldUpWords(...group.rows)),
+      fact(wait.count > 1 ? "Longest ended by" : "Ended by", wait.in_flight && wait.count === wait.in_flight ? "" : wakerName(wait.waker)),
       fact("Called from", callerName(group.caller))],
     longestStack(group.call, group.cause, group.caller), { call: group.call, cause: group.cause });
 }

@@ -98,6 +98,19 @@ function wakerName(waker) {
   return isOneOfSeveral(tid) ? `${waker.slice(0, -1)}: ${processName(tid)})` : waker;
 }
 
+// Who held waits up, by who woke whom: of one row, or of several.
+function heldUpWords(...rows) {
+  const whole = rows.reduce((sum, row) => sum + row.blocked_ns, 0);
+  const tasks = new Map();
+  rows.flatMap((row) => row.held_up_by).forEach((task) => {
+    const known = tasks.get(task.tid) || { ...task, ns: 0 };
+    tasks.set(task.tid, { ...known, ns: known.ns + task.ns });
+  });
+  const most = [...tasks.values()].sort((a, b) => b.ns - a.ns).filter((task) => task.ns >= whole * 0.05).slice(0, 3);
+  const words = most.map((task) => `${threadName(task.comm, task.tid, true)} ${time(task.ns)}`);
+  return words.length ? `${words.join(", ")} of ${time(whole)}` : "";
+}
+
 function ownerWords(wait) {
   if (!wait.owner_certainty) return "";
   if (!wait.owner_comm) return "not known";

@@ -11,7 +11,9 @@ use crate::parts::{Parts, Place};
 use crate::segments::{CallSegment, Segment};
 use crate::stacks::Stacks;
 use crate::timeline::Timeline;
+use crate::turns::LongestWoken;
 use crate::user_level::UserSums;
+use crate::wait_key::WaitKey;
 
 /// Rows of the table of waits that each reading thread keeps, at most.
 const ROWS_MAX: usize = 100_000;
@@ -50,22 +52,6 @@ pub struct CallSums {
     pub timeline: Timeline,
     /// Sums over the calls that the program measured, too.
     pub user: Option<Box<UserSums>>,
-}
-
-/// Who waited for what, in which call, called from where, and held by whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WaitKey {
-    pub comm: Name,
-    pub is_main: bool,
-    pub call: Name,
-    pub label: Name,
-    pub resource: Name,
-    pub caller: Name,
-    pub certainty: Name,
-    pub owner: Name,
-    pub doing: Name,
-    /// Process and thread, if the wait counts when it is decided whether the thread rests or is stuck.
-    pub thread: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,6 +98,7 @@ pub struct Aggregate {
     pub calls: Vec<(Name, CallSums)>,
     pub waits: FxHashMap<WaitKey, WaitSums>,
     pub waits_folded: u64,
+    pub woken: LongestWoken,
     pub stacks: Stacks,
     pub labels: FxHashMap<(Name, Name), LabelSums>,
     /// By label: its class, and the timeline's part for that class.
@@ -144,6 +131,7 @@ impl Aggregate {
             calls: Vec::new(),
             waits: FxHashMap::default(),
             waits_folded: 0,
+            woken: LongestWoken::default(),
             stacks: Stacks::new(origin),
             labels: FxHashMap::default(),
             classes: FxHashMap::default(),
@@ -311,6 +299,7 @@ impl Aggregate {
             self.add_wait(*key, sums);
         }
         self.waits_folded += other.waits_folded;
+        self.woken.merge(other.woken);
         self.stacks.merge(other.stacks);
         for ((call, label), sums) in &other.labels {
             self.add_label(*call, *label, sums);

@@ -37,8 +37,10 @@ mod slow_calls;
 mod stacks;
 mod timeline;
 mod trend;
+mod turns;
 mod user_level;
 mod user_level_calls;
+mod wait_key;
 mod waits;
 
 use anyhow::Result;

@@ -279,6 +279,21 @@ pub struct Wait {
     pub owner_doing: Option<String>,
     /// What ended the longest wait.
     pub waker: String,
+    /// Which tasks held these waits up, longest first, three at most. A waker that had waited in the same line until
+    /// then counts only from the end of its own wait on; what came before counts for its waker. Of the longest waits of
+    /// the recording that a task ended; what is not here is not known.
+    pub held_up_by: Vec<HeldUpBy>,
+}
+
+/// A task that waits were for, by who woke whom.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeldUpBy {
+    pub comm: String,
+    pub tid: u32,
+    /// Its part of the time of these waits.
+    pub ns: u64,
+    /// Waits of which it had the largest part.
+    pub waits: u64,
 }
 
 /// Who had the CPU while threads waited for one, in calls and between them.

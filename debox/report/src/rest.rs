@@ -10,9 +10,10 @@ pub use debox_model::rest::FUTEX;
 use debox_model::rest::{For, Waits, MEAN_MIN_NS};
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregate, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, WaitSums};
 use crate::names::NONE;
 use crate::report::{Rest, SlowCall, Thread, Wait};
+use crate::wait_key::WaitKey;
 
 /// The part of a thread's time in calls that counts as nearly all.
 const PART_MIN: f64 = 0.9;
@@ -263,6 +264,7 @@ mod tests {
             many_owners: false,
             owner_doing: None,
             waker: "task server".into(),
+            held_up_by: Vec::new(),
         }
     }
 

@@ -11,14 +11,16 @@ use debox_history::{Group, History};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng;
 
-use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitSums};
 use crate::loopers::{self, CallKind, KindSums, Looper};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
 use crate::segments::{samples_per_segment, Kind, Segment, SEGMENTS};
 use crate::stacks::StackKey;
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
+use crate::turns::{self, Woken};
 use crate::user_level::Measured;
+use crate::wait_key::WaitKey;
 use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
 
 /// Adds up all rows. `progress` is called with the number of further rows that are done.
@@ -438,6 +440,16 @@ impl<'a> Scanner<'a> {
                 doing: sleeps.doing.get(at),
                 thread: (is_on_futex || is_held).then_some((pid, tid)),
             };
+            let waker_comm = sleeps.waker_comm.get(at);
+            if let Some(waker) = turns::waker(waker_comm, sleeps.waker_tid(at), tid) {
+                aggregate.woken.offer(Woken {
+                    key,
+                    tid,
+                    begin,
+                    ns,
+                    waker,
+                });
+            }
             let sums = WaitSums {
                 count: 1,
                 open: u64::from(sleeps.waker_kind.get(at) == self.not_ended),
@@ -447,7 +459,7 @@ impl<'a> Scanner<'a> {
                 last: begin.saturating_add(ns.min(i64::MAX as u64) as i64),
                 tid,
                 owner_tid: sleeps.owner_tid(at),
-                waker: Some((sleeps.waker_kind.get(at), sleeps.waker_comm.get(at))),
+                waker: Some((sleeps.waker_kind.get(at), waker_comm)),
                 waker_tid: sleeps.waker_tid(at),
                 ..WaitSums::default()
             };

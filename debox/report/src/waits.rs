@@ -4,11 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::aggregate::{Aggregate, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, WaitSums};
 use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::report::Wait;
 use crate::rest::{self, Rests};
 use crate::slow_calls::waker_words;
+use crate::turns::Turns;
+use crate::wait_key::WaitKey;
 
 /// Rows, at most: a page has to stay small.
 const WAITS: usize = 60;
@@ -27,6 +29,7 @@ struct Row {
     sums: WaitSums,
     /// The number of resources or owners that were folded into it; 0: none.
     folded: u64,
+    turns: Turns,
 }
 
 /// What is known of who holds what a wait is for. Rows with different knowledge are not folded into one.
@@ -62,9 +65,49 @@ pub fn waits(sums: &Aggregate, rests: &Rests, begin: i64, names: &Names) -> (Vec
         (rank, Reverse(row.sums.blocked), row.key)
     });
     let left_out = rows.len().saturating_sub(WAITS) as u64;
-    let shown = rows.iter().take(WAITS);
+    rows.truncate(WAITS);
+    add_turns(&mut rows, sums, rests);
+    let shown = rows.iter();
     let shown = shown.map(|row| wait(row, sums, begin, names)).collect();
     (shown, left_out)
+}
+
+/// Adds to each row what is known of who held its waits up.
+fn add_turns(rows: &mut [Row], sums: &Aggregate, rests: &Rests) {
+    let index = |is_folded: bool| {
+        let rows = rows.iter().enumerate();
+        let rows = rows.filter(move |(_, row)| (row.folded > 0) == is_folded);
+        rows.map(move |(at, row)| match is_folded {
+            true => ((place(&row.key), held(&row.key), row.is_rest), at),
+            false => ((row.key, held(&row.key), row.is_rest), at),
+        })
+        .collect::<BTreeMap<_, _>>()
+    };
+    let (own, folded) = (index(false), index(true));
+    for (woken, parts) in sums.woken.parts() {
+        let is_rest = rest::is_rest(rests, &woken.key);
+        let key = WaitKey {
+            thread: None,
+            ..woken.key
+        };
+        let held = held(&key);
+        let row = own.get(&(key, held, is_rest));
+        let row = row.or_else(|| folded.get(&(place(&key), held, is_rest)));
+        if let Some(at) = row {
+            rows[*at].turns.add(&parts);
+        }
+    }
+}
+
+/// Where waits are, whatever they are for.
+fn place(key: &WaitKey) -> WaitKey {
+    WaitKey {
+        resource: NONE,
+        certainty: NONE,
+        owner: NONE,
+        doing: NONE,
+        ..*key
+    }
 }
 
 fn fold(sums: &Aggregate, rests: &Rests) -> Vec<Row> {
@@ -77,14 +120,8 @@ fn fold(sums: &Aggregate, rests: &Rests) -> Vec<Row> {
             thread: None,
             ..*key
         };
-        let place = WaitKey {
-            resource: NONE,
-            certainty: NONE,
-            owner: NONE,
-            doing: NONE,
-            ..key
-        };
-        let rows = of_names.entry((place, held(&key), is_rest)).or_default();
+        let rows = of_names.entry((place(&key), held(&key), is_rest));
+        let rows = rows.or_default();
         rows.entry(key)
             .and_modify(|known| known.merge(wait))
             .or_insert(*wait);
@@ -102,6 +139,7 @@ fn fold(sums: &Aggregate, rests: &Rests) -> Vec<Row> {
                     is_rest,
                     sums,
                     folded: 0,
+                    turns: Turns::default(),
                 }),
                 None => {
                     small = Some(Row {
@@ -109,6 +147,7 @@ fn fold(sums: &Aggregate, rests: &Rests) -> Vec<Row> {
                         is_rest,
                         sums,
                         folded: 0,
+                        turns: Turns::default(),
                     })
                 }
                 Some(row) => {
@@ -179,6 +218,7 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
         many_owners: wait.many_owners,
         owner_doing: maybe(key.doing),
         waker,
+        held_up_by: row.turns.most(names),
     }
 }
 

@@ -17,6 +17,7 @@ use debox_history::History;
 use debox_tests::debox_binary;
 use debox_tests::require_root;
 use debox_tests::skipped;
+use debox_tests::slowness;
 use debox_tests::wait_for;
 use debox_tests::Scratch;
 
@@ -428,7 +429,8 @@ fn a_flight_recorder_writes_when_there_is_room() {
     disk.fill_up_to(16);
     let options = ["-o", path.to_str().expect("a path"), "--flight", "30s"];
     let recording = Recording::start(&disk.scratch, &[], &options);
-    std::thread::sleep(Duration::from_secs(3));
+    // A signal before the recorder is ready orders nothing.
+    std::thread::sleep(Duration::from_secs(3 * slowness()));
     let signal = || {
         // SAFETY: the child has not been waited for.
         unsafe { libc::kill(recording.child.id() as i32, libc::SIGUSR1) }
