@@ -41,7 +41,7 @@ function waits() {
       ["call", (w) => w.call, "", (w) => w.call], ["waited for", (w) => w.label + (w.resource ? `: ${w.resource}` : w.resources > 1 ? `: ${count(w.resources)} different ones` : ""), "long", (w) => w.label],
       ["time", (w) => time(w.blocked_ns), "n", (w) => w.blocked_ns], ["times", (w) => count(w.count), "n", (w) => w.count],
       ["longest", (w) => time(w.longest_ns), "n", (w) => w.longest_ns], ["called from", (w) => callerName(w.caller), "long", (w) => w.caller || ""],
-      ["held by", ownerWords, "long", ownerWords], ["held up by", heldUpWords, "long", heldUpWords], ["longest ended by", (w) => w.waker, "", (w) => w.waker],
+      ["held by", ownerWords, "long", ownerWords], ["held up by", (w) => heldUpWords(w), "long", (w) => heldUpWords(w)], ["longest ended by", (w) => w.waker, "", (w) => w.waker],
       ["class", (w) => w.is_rest ? "waiting for work" : w.class, "", (w) => w.class],
     ], data.waits, { id: (w, index) => `wait-${index}`, caption: "Waits by time", pick: (w) => choose({ call: w.call, cause: w.label }),
       shows: (w) => (withIdle || !(w.is_rest || w.class === "idle")) &&
