@@ -12,7 +12,6 @@ use debox_tests::brokered::Place;
 use debox_tests::brokered::OTHER;
 use debox_tests::brokered::USER;
 use debox_tests::program;
-use debox_tests::skipped;
 use debox_tests::slowness;
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -59,11 +58,6 @@ fn cpu_time(pid: i32) -> f64 {
 
 #[test]
 fn a_flood_takes_little_of_the_brokers_cpu_time() {
-    if slowness() > 1 {
-        let test = "a_flood_takes_little_of_the_brokers_cpu_time";
-        skipped(test, "an emulated CPU is too slow for the limit in seconds");
-        return;
-    }
     let _alone = alone();
     let place = Place::with_broker(&["--cpu-percent", "5"]);
     let before = cpu_time(place.broker_pid());
@@ -71,6 +65,7 @@ fn a_flood_takes_little_of_the_brokers_cpu_time() {
     ends_well(start(&place, OTHER, "greet"));
     let said = floods.map(ends_well);
     let spent = cpu_time(place.broker_pid()) - before;
-    // 5 % of two seconds, and what else the broker does meanwhile.
-    assert!(spent < 0.4, "{spent} s for {said:?}");
+    // 5 % of two seconds, and what else the broker does meanwhile, which takes longer where it is emulated.
+    let most = if slowness() > 1 { 1.2 } else { 0.4 };
+    assert!(spent < most, "{spent} s for {said:?}");
 }
