@@ -4,6 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::cpu_waits::CpuSums;
+use crate::held_up::LongestWoken;
 use crate::histogram::Histogram;
 use crate::loopers::Looper;
 use crate::names::{Name, Names, NONE, TOO_MANY};
@@ -11,7 +12,6 @@ use crate::parts::{Parts, Place};
 use crate::segments::{CallSegment, Segment};
 use crate::stacks::Stacks;
 use crate::timeline::Timeline;
-use crate::turns::LongestWoken;
 use crate::user_level::UserSums;
 use crate::wait_key::WaitKey;
 

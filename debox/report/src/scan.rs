@@ -12,13 +12,13 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng;
 
 use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitSums};
+use crate::held_up::{self, Woken};
 use crate::loopers::{self, CallKind, KindSums, Looper};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
 use crate::segments::{samples_per_segment, Kind, Segment, SEGMENTS};
 use crate::stacks::StackKey;
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
-use crate::turns::{self, Woken};
 use crate::user_level::Measured;
 use crate::wait_key::WaitKey;
 use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
@@ -441,7 +441,7 @@ impl<'a> Scanner<'a> {
                 thread: (is_on_futex || is_held).then_some((pid, tid)),
             };
             let waker_comm = sleeps.waker_comm.get(at);
-            if let Some(waker) = turns::waker(waker_comm, sleeps.waker_tid(at), tid) {
+            if let Some(waker) = held_up::waker(waker_comm, sleeps.waker_tid(at), tid) {
                 aggregate.woken.offer(Woken {
                     key,
                     tid,

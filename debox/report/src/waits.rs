@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::aggregate::{Aggregate, WaitSums};
+use crate::held_up::HeldUp;
 use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::report::Wait;
 use crate::rest::{self, Rests};
 use crate::slow_calls::waker_words;
-use crate::turns::Turns;
 use crate::wait_key::WaitKey;
 
 /// Rows, at most: a page has to stay small.
@@ -29,7 +29,7 @@ struct Row {
     sums: WaitSums,
     /// The number of resources or owners that were folded into it; 0: none.
     folded: u64,
-    turns: Turns,
+    held_up: HeldUp,
 }
 
 /// What is known of who holds what a wait is for. Rows with different knowledge are not folded into one.
@@ -66,14 +66,14 @@ pub fn waits(sums: &Aggregate, rests: &Rests, begin: i64, names: &Names) -> (Vec
     });
     let left_out = rows.len().saturating_sub(WAITS) as u64;
     rows.truncate(WAITS);
-    add_turns(&mut rows, sums, rests);
+    add_held_up(&mut rows, sums, rests);
     let shown = rows.iter();
     let shown = shown.map(|row| wait(row, sums, begin, names)).collect();
     (shown, left_out)
 }
 
 /// Adds to each row what is known of who held its waits up.
-fn add_turns(rows: &mut [Row], sums: &Aggregate, rests: &Rests) {
+fn add_held_up(rows: &mut [Row], sums: &Aggregate, rests: &Rests) {
     let index = |is_folded: bool| {
         let rows = rows.iter().enumerate();
         let rows = rows.filter(move |(_, row)| (row.folded > 0) == is_folded);
@@ -94,7 +94,7 @@ fn add_turns(rows: &mut [Row], sums: &Aggregate, rests: &Rests) {
         let row = own.get(&(key, held, is_rest));
         let row = row.or_else(|| folded.get(&(place(&key), held, is_rest)));
         if let Some(at) = row {
-            rows[*at].turns.add(&parts);
+            rows[*at].held_up.add(&parts);
         }
     }
 }
@@ -139,7 +139,7 @@ fn fold(sums: &Aggregate, rests: &Rests) -> Vec<Row> {
                     is_rest,
                     sums,
                     folded: 0,
-                    turns: Turns::default(),
+                    held_up: HeldUp::default(),
                 }),
                 None => {
                     small = Some(Row {
@@ -147,7 +147,7 @@ fn fold(sums: &Aggregate, rests: &Rests) -> Vec<Row> {
                         is_rest,
                         sums,
                         folded: 0,
-                        turns: Turns::default(),
+                        held_up: HeldUp::default(),
                     })
                 }
                 Some(row) => {
@@ -218,13 +218,14 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
         many_owners: wait.many_owners,
         owner_doing: maybe(key.doing),
         waker,
-        held_up_by: row.turns.most(names),
+        held_up_by: row.held_up.most(names),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held_up::Woken;
     use crate::report::Rest;
 
     const MS: u64 = 1_000_000;
@@ -264,6 +265,13 @@ mod tests {
                 ..WaitSums::default()
             };
             sums.add_wait(key, &wait);
+            sums.woken.offer(Woken {
+                key,
+                tid,
+                begin: 0,
+                ns: MS,
+                waker: (names.of("server"), 99),
+            });
         }
         let rests = Rests::from_iter([((1, 2), Rest::AtRest), ((1, 3), Rest::CannotTell)]);
         let (rows, left_out) = waits(&sums, &rests, 0, &names);
@@ -280,6 +288,13 @@ mod tests {
                 )
             })
             .collect();
+        for row in &rows {
+            let [by] = &row.held_up_by[..] else {
+                panic!("{row:?}")
+            };
+            let seen = (&by.comm[..], by.tid, by.ns, by.waits);
+            assert_eq!(seen, ("server", 99, row.blocked_ns, row.count));
+        }
         assert_eq!(left_out, 0);
         assert_eq!(
             shown,

@@ -354,7 +354,8 @@ fn waits(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::R
         if !wait.waker.is_empty() {
             sentence.push_str(&format!(" The longest was ended by {}.", wait.waker));
         }
-        if let [most, ..] = &wait.held_up_by[..] {
+        // Of a single wait, the sentence before says it.
+        if let (true, [most, ..]) = (wait.count > 1, &wait.held_up_by[..]) {
             let (comm, ns) = (&most.comm, units::time(most.ns));
             let words = format!(" Of all, {comm} ({}) held up {ns}.", most.tid);
             sentence.push_str(&words);

@@ -124,9 +124,9 @@ fn parts_of(woken: &Woken, of_threads: &FxHashMap<u32, Vec<&Woken>>) -> Vec<(Tas
 
 /// The sums of one row of the table of waits.
 #[derive(Debug, Default)]
-pub struct Turns(FxHashMap<Task, (u64, u64)>);
+pub struct HeldUp(FxHashMap<Task, (u64, u64)>);
 
-impl Turns {
+impl HeldUp {
     pub fn add(&mut self, parts: &[(Task, u64)]) {
         let longest = parts.iter().map(|(_, ns)| *ns).max();
         for (task, ns) in parts {
