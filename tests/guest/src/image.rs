@@ -17,9 +17,9 @@ use crate::fetch::KernelFiles;
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// Modules that are needed to reach the root file system, in the order of their dependencies. A module
-/// that is built into a kernel has no file.
-const MODULES: [&str; 9] = [
+/// Modules that are needed to reach the root file system, and those of devices and file systems that
+/// tests make, in the order of their dependencies. A module that is built into a kernel has no file.
+const MODULES: [&str; 16] = [
     "virtio",
     "virtio_ring",
     "virtio_pci_legacy_dev",
@@ -29,6 +29,13 @@ const MODULES: [&str; 9] = [
     "virtiofs",
     "configfs",
     "null_blk",
+    "loop",
+    "xor",
+    "raid6_pq",
+    "libcrc32c",
+    "zstd_compress",
+    "blake2b_generic",
+    "btrfs",
 ];
 
 /// A disk in the guest's memory that a timer in the guest makes slow. A disk of the emulator would
@@ -85,7 +92,7 @@ pub fn initramfs(
     let files = files_below(&kernel.modules)?;
     for (place, name) in MODULES.iter().enumerate() {
         if let Some(file) = files.iter().find(|file| is_module(file, name)) {
-            unpack(file, &tree.join(format!("modules/{place}-{name}.ko")))?;
+            unpack(file, &tree.join(format!("modules/{place:02}-{name}.ko")))?;
         }
     }
 
