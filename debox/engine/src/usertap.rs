@@ -219,11 +219,11 @@ fn serve(
     // Any user can connect to a session of root and be refused; limit the CPU time that this takes.
     let mut refusals = Pace::new(REFUSALS, Instant::now());
     while !stop.load(Ordering::Relaxed) {
+        let before = cpu::of_thread();
         match socket::accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
             Ok(fd) => {
                 // SAFETY: accept returned a new descriptor that nothing else owns.
                 let client = unsafe { OwnedFd::from_raw_fd(fd) };
-                let before = cpu::of_thread();
                 // Errors are ignored: the client has left.
                 if !welcome.send_to(&client, &is_monitored).unwrap_or(false) {
                     drop(client);

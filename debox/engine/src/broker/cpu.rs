@@ -46,30 +46,46 @@ impl Share {
     }
 }
 
-/// Limits work that no single user's budget covers: refusing connections.
+/// Limits work that no single user's budget covers: refusing connections. Once its time is used up, it
+/// waits until a part of the burst is there again: to wake up for each connection costs more than the
+/// connection does.
 pub struct Pace {
     share: Share,
     left: Left,
+    is_paused: bool,
 }
 
 impl Pace {
+    /// The burst is spent in so many parts when there is more to do than the rate allows.
+    const BATCHES: f64 = 4.0;
+
     pub fn new(share: Share, now: Instant) -> Pace {
         let left = Left {
             seconds: share.burst,
             counted: now,
         };
-        Pace { share, left }
+        Pace {
+            share,
+            left,
+            is_paused: false,
+        }
     }
 
     pub fn charge(&mut self, spent: Duration, now: Instant) {
+        let was_paused = !self.wait(now).is_zero();
         let seconds = self.left.at(self.share, now) - spent.as_secs_f64();
         let counted = now;
         self.left = Left { seconds, counted };
+        self.is_paused = was_paused || seconds < 0.0;
     }
 
     /// How long until more work is done; zero: at once.
     pub fn wait(&self, now: Instant) -> Duration {
-        self.share.wait(self.left.at(self.share, now))
+        let enough = match self.is_paused {
+            true => self.share.burst / Self::BATCHES,
+            false => 0.0,
+        };
+        self.share.wait(self.left.at(self.share, now) - enough)
     }
 }
 
@@ -190,9 +206,13 @@ mod tests {
         pace.charge(Duration::from_millis(20), start);
         assert_eq!(pace.wait(start), Duration::ZERO);
         pace.charge(Duration::from_millis(5), start);
+        // 5 ms too many, and a quarter of the burst.
         let wait = pace.wait(start).as_secs_f64();
-        assert!((0.049..0.051).contains(&wait), "{wait}");
-        assert_eq!(pace.wait(start + Duration::from_millis(51)), Duration::ZERO);
+        assert!((0.099..0.101).contains(&wait), "{wait}");
+        let later = start + Duration::from_millis(101);
+        assert_eq!(pace.wait(later), Duration::ZERO);
+        pace.charge(Duration::from_millis(4), later);
+        assert_eq!(pace.wait(later), Duration::ZERO);
     }
 
     #[test]

@@ -253,12 +253,12 @@ impl Broker {
                 return;
             }
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let before = cpu::of_thread();
             match socket::accept4(self.listener.as_raw_fd(), flags) {
                 // SAFETY: accept returned a new descriptor that nothing else owns.
-                Ok(fd) => self.meet(unsafe { OwnedFd::from_raw_fd(fd) }),
+                Ok(fd) => self.meet(unsafe { OwnedFd::from_raw_fd(fd) }, before),
                 Err(Errno::EMFILE | Errno::ENFILE) => {
                     // Left in the queue, it would wake the loop again and again.
-                    let before = cpu::of_thread();
                     self.spare = None;
                     if let Ok(fd) = socket::accept4(self.listener.as_raw_fd(), flags) {
                         // SAFETY: as above.
@@ -277,10 +277,9 @@ impl Broker {
         }
     }
 
-    /// Accepts a connection at its user's expense. Connections that are refused are also charged to the
-    /// common pace.
-    fn meet(&mut self, socket: OwnedFd) {
-        let before = cpu::of_thread();
+    /// Accepts a connection at its user's expense, who has taken CPU time since `before`. Connections that
+    /// are refused are also charged to the common pace.
+    fn meet(&mut self, socket: OwnedFd, before: Duration) {
         let (owner, stays) = match Peer::of(socket.as_fd()) {
             Ok(peer) => {
                 let owner = self.owners.owner(peer.uid);

@@ -13,6 +13,7 @@
  * broker_client beside SOCKET       is answered while probes are loaded for another connection
  * broker_client flood SOCKET        connects for two seconds as often as it can
  * broker_client greet SOCKET        is greeted
+ * broker_client hundred SOCKET      connects a hundred times, and is greeted the last time
  * broker_client serve SOCKET        a false broker: says nothing, listens
  *
  * The packets are those of debox/engine/src/broker/protocol.rs, put together by hand: the number of
@@ -644,6 +645,13 @@ static void flood(void)
 	printf("%d connections\n", count);
 }
 
+static void hundred(void)
+{
+	for (int count = 1; count < 100; count++)
+		close(reach());
+	greet(reach());
+}
+
 static void serve(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -681,6 +689,8 @@ int main(int argc, char **argv)
 		flood();
 	else if (!strcmp(what, "greet"))
 		greet(reach());
+	else if (!strcmp(what, "hundred"))
+		hundred();
 	else if (!strcmp(what, "serve"))
 		serve();
 	else
