@@ -46,6 +46,17 @@ const PACKAGES: &[&str] = &[
     "alloc::",
 ];
 
+/// The classes of HotSpot in which threads sleep, in `libjvm.so`.
+const WAITS_OF_HOTSPOT: &[&str] = &[
+    "os::PlatformEvent::",
+    "os::PlatformMonitor::",
+    "Parker::",
+    "Monitor::",
+    "Mutex::",
+    "ObjectMonitor::",
+    "ObjectSynchronizer::",
+];
+
 /// Functions of glibc that make system calls but are neither exported nor named as the C standard requires, by the
 /// beginnings of their names.
 const INSIDE_LIBC: &[&str] = &[
@@ -71,8 +82,10 @@ const INSIDE_LIBC: &[&str] = &[
 /// library is linked into it.
 pub(crate) fn is_plumbing(module: &str, is_static: bool, function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&']);
+    let begins = |names: &[&str]| names.iter().any(|begin| name.starts_with(begin));
     is_library(module)
-        || PACKAGES.iter().any(|package| name.starts_with(package))
+        || module.starts_with("libjvm.so") && begins(WAITS_OF_HOTSPOT)
+        || begins(PACKAGES)
         || (is_static && is_of_libc(name))
 }
 

@@ -24,6 +24,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("v8.toml", include_str!("../runtimes/v8.toml")),
     ("cpython.toml", include_str!("../runtimes/cpython.toml")),
     ("jvm.toml", include_str!("../runtimes/jvm.toml")),
+    ("mysql.toml", include_str!("../runtimes/mysql.toml")),
     ("libevent.toml", include_str!("../runtimes/libevent.toml")),
     ("nginx.toml", include_str!("../runtimes/nginx.toml")),
     ("libc.toml", include_str!("../runtimes/libc.toml")),
@@ -57,6 +58,25 @@ impl Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.as_str())
+    }
+}
+
+/// What a futex wait is for, by the functions that led to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// They do not say it.
+    Unknown,
+    /// A lock, whose own word the futex is.
+    LockWord,
+    /// A lock. The futex is another one: for example a thread's own, on which it sleeps in the lock's queue.
+    Lock,
+    /// Something that the request needs which the thread is working on.
+    Request,
+}
+
+impl Purpose {
+    pub fn is_lock(self) -> bool {
+        matches!(self, Purpose::Lock | Purpose::LockWord)
     }
 }
 
@@ -118,6 +138,12 @@ pub struct Runtimes {
     primitives: Vec<Glob>,
     /// Of these, the functions that threads call mainly to wait for work.
     parks_in: Vec<Glob>,
+    /// Functions that threads call to get a lock, and for nothing else. The word that they sleep on is the lock's.
+    locks: Vec<Glob>,
+    /// The same, where the word that they sleep on is the thread's or one that is made for the wait.
+    locks_elsewhere: Vec<Glob>,
+    /// Functions that work on a request.
+    at_work: Vec<Glob>,
     /// In the order in which they are tried.
     rules: Vec<Rule>,
 }
@@ -130,6 +156,12 @@ struct File {
     primitives: Vec<Glob>,
     #[serde(default)]
     parks_in: Vec<Glob>,
+    #[serde(default)]
+    locks: Vec<Glob>,
+    #[serde(default)]
+    locks_elsewhere: Vec<Glob>,
+    #[serde(default)]
+    at_work: Vec<Glob>,
     #[serde(default)]
     rule: Vec<toml::Table>,
 }
@@ -157,6 +189,9 @@ impl Runtimes {
         }
         self.primitives.extend(file.primitives);
         self.parks_in.extend(file.parks_in);
+        self.locks.extend(file.locks);
+        self.locks_elsewhere.extend(file.locks_elsewhere);
+        self.at_work.extend(file.at_work);
         for (index, table) in file.rule.into_iter().enumerate() {
             let place = format!("{name}: rule {}", index + 1);
             let rule: Rule = table.try_into().map_err(|error: toml::de::Error| {
@@ -208,6 +243,23 @@ impl Runtimes {
         let named: Vec<&str> = named.collect();
         // Without names, each frame is the program's file with a different offset.
         named.len() == 1 || named.iter().any(|name| *name != named[0])
+    }
+
+    /// What a futex wait is for, if a function that led to it says it.
+    pub fn purpose(&self, frames: &[Frame]) -> Purpose {
+        let is_in = |functions: &[Glob]| {
+            let mut names = frames.iter().map(|frame| frame.function.as_str());
+            names.any(|name| any(functions, &[name]))
+        };
+        if is_in(&self.locks_elsewhere) {
+            Purpose::Lock
+        } else if is_in(&self.locks) {
+            Purpose::LockWord
+        } else if is_in(&self.at_work) {
+            Purpose::Request
+        } else {
+            Purpose::Unknown
+        }
     }
 
     /// Whether the futex wait is in a function in which a runtime's threads wait for work. Stacks may end early:

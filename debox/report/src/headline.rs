@@ -143,7 +143,7 @@ fn sleeps(matrix: &Matrix, waits: &[Wait]) -> Vec<Share> {
             max_ns,
             owner: longest.and_then(|wait| wait.owner_comm.clone()),
             caller: longest.and_then(|wait| Some(wait.caller.as_deref()?.into())),
-            is_for_lock: longest.is_some_and(|wait| wait.owner_certainty.is_some()),
+            is_for_lock: longest.is_some_and(|wait| wait.is_lock || wait.owner_certainty.is_some()),
             ..Share::default()
         }
     };

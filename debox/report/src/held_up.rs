@@ -26,6 +26,8 @@ type Task = (Name, u32);
 pub struct Woken {
     /// Its place in the table of waits; it names the thread only where that decides whether the thread rests.
     pub key: WaitKey,
+    /// What it waited for, the same for all that wait for it; NONE if that is unknown.
+    pub line: Name,
     pub tid: u32,
     pub begin: i64,
     pub ns: u64,
@@ -43,10 +45,12 @@ impl Woken {
         (Reverse(self.ns), self.begin, self.tid)
     }
 
-    /// Whether both are in the same line: for the same thing, in the same call, of programs of the same name.
+    /// Whether both are in the same line: for the same thing, in the same call. If that thing is unknown, of threads of
+    /// the same name.
     fn is_like(&self, other: &Woken) -> bool {
-        let line = |key: &WaitKey| (key.comm, key.call, key.label, key.resource);
-        line(&self.key) == line(&other.key)
+        let line = |of: &Woken| (of.key.call, of.key.label, of.line);
+        let is_known = self.line != NONE || self.key.comm == other.key.comm;
+        is_known && line(self) == line(other)
     }
 }
 
@@ -171,6 +175,7 @@ mod tests {
             certainty: NONE,
             owner: NONE,
             doing: NONE,
+            is_lock: false,
             thread: None,
         }
     }
@@ -178,6 +183,7 @@ mod tests {
     fn woken(tid: u32, begin: i64, end: i64, by: u32) -> Woken {
         Woken {
             key: key(1),
+            line: NONE,
             tid,
             begin,
             ns: (end - begin) as u64,

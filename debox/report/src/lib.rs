@@ -23,6 +23,7 @@ pub mod headline;
 mod held_up;
 mod histogram;
 mod in_flight;
+mod lines;
 mod loopers;
 mod names;
 pub mod page;

@@ -272,6 +272,8 @@ pub struct Wait {
     pub last_ns: u64,
     /// Whether the findings leave it out: threads wait there for work, or may do so.
     pub is_rest: bool,
+    /// Whether the functions of the program that led there get a lock. Other waits may be for a lock, too.
+    pub is_lock: bool,
     pub owner_certainty: Option<String>,
     pub owner_comm: Option<String>,
     pub owner_tid: Option<u32>,

@@ -179,6 +179,7 @@ mod tests {
                 certainty: maybe(is_lock, "exact"),
                 owner: maybe(is_held, "holder"),
                 doing: NONE,
+                is_lock: false,
                 thread: Some((1, *tid)),
             };
             let wait = WaitSums {
@@ -258,6 +259,7 @@ mod tests {
             first_ns: 0,
             last_ns: blocked_ns,
             is_rest: true,
+            is_lock: false,
             owner_certainty: None,
             owner_comm: None,
             owner_tid: None,

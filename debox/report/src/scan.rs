@@ -8,11 +8,13 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use arrow_array::types::TimestampNanosecondType;
 use debox_history::{Group, History};
+use debox_model::runtimes::Purpose;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng;
 
 use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitSums};
 use crate::held_up::{self, Woken};
+use crate::lines::Lines;
 use crate::loopers::{self, CallKind, KindSums, Looper};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
@@ -98,6 +100,7 @@ struct Scanner<'a> {
     futex: Name,
     not_ended: Name,
     room: usize,
+    lines: Lines,
     /// Labels of the current call.
     labels: Vec<(Name, LabelSums)>,
 }
@@ -123,6 +126,7 @@ impl<'a> Scanner<'a> {
             futex: names.of(crate::rest::FUTEX),
             not_ended: names.of(crate::slow_calls::NOT_ENDED),
             room,
+            lines: Lines::default(),
             labels: Vec::new(),
         }
     }
@@ -345,7 +349,9 @@ impl<'a> Scanner<'a> {
                 call,
                 label,
                 instance: wait.map(|_| arg0),
-                is_free: label == self.futex && sleeps.certainty.get(sleep) == NONE,
+                is_free: label == self.futex
+                    && sleeps.certainty.get(sleep) == NONE
+                    && self.lines.purpose(columns.called_from(row), self.names) == Purpose::Unknown,
             };
             let sums = KindSums {
                 count: 1,
@@ -369,7 +375,7 @@ impl<'a> Scanner<'a> {
     ) -> (u64, u64) {
         let (mut listed, mut idle) = (0u64, 0u64);
         let caller = columns.caller.get(row.at);
-        let stack = columns.stack.get(row.at);
+        let called_from = columns.called_from(row.at);
         let comm = columns.comm.get(row.at);
         let (pid, tid) = (columns.pid[row.at], columns.tid[row.at]);
         self.labels.clear();
@@ -394,9 +400,14 @@ impl<'a> Scanner<'a> {
             let begin = row.begin.saturating_add(since);
             let timeline = &mut aggregate.calls[row.index].1.timeline;
             timeline.add(begin, ns, part, ns);
-            let is_on_futex = label == self.futex && class != self.idle;
+            let is_futex = label == self.futex;
+            let purpose = match is_futex {
+                true => self.lines.purpose(called_from, self.names),
+                false => Purpose::Unknown,
+            };
+            let is_on_futex = is_futex && class != self.idle;
             let is_held = sleeps.owner.get(at) != NONE;
-            let may_rest = is_on_futex && !is_held;
+            let may_rest = is_on_futex && !is_held && purpose == Purpose::Unknown;
             if may_rest {
                 aggregate.add_rest((pid, tid), begin, ns);
             }
@@ -416,7 +427,7 @@ impl<'a> Scanner<'a> {
             }
             let kernel = sleeps.stack.get(at);
             let key = StackKey {
-                stack: if stack == NONE { caller } else { stack },
+                stack: called_from,
                 call: row.call,
                 label,
                 kernel: if kernel == NONE {
@@ -438,12 +449,18 @@ impl<'a> Scanner<'a> {
                 certainty: sleeps.certainty.get(at),
                 owner: sleeps.owner.get(at),
                 doing: sleeps.doing.get(at),
-                thread: (is_on_futex || is_held).then_some((pid, tid)),
+                is_lock: purpose.is_lock(),
+                thread: (may_rest || is_held).then_some((pid, tid)),
             };
             let waker_comm = sleeps.waker_comm.get(at);
             if let Some(waker) = held_up::waker(waker_comm, sleeps.waker_tid(at), tid) {
+                let line = match is_futex {
+                    true => self.lines.line(purpose, key.resource, pid, self.names),
+                    false => key.resource,
+                };
                 aggregate.woken.offer(Woken {
                     key,
+                    line,
                     tid,
                     begin,
                     ns,

@@ -39,6 +39,11 @@ fn owner(wait: &Wait) -> Option<String> {
         (_, true) => format!("threads named {comm}"),
         (None, false) => comm.clone(),
     };
+    let are_many = wait.many_owners || comm == SEVERAL_OWNERS;
+    let themselves = match are_many {
+        true => ["they", "themselves"],
+        false => ["it", "itself"],
+    };
     text.push_str(match certainty {
         "exact" => " held it",
         "last reader" => " was the last known to hold it, as a reader,",
@@ -46,9 +51,12 @@ fn owner(wait: &Wait) -> Option<String> {
     });
     match wait.owner_doing.as_deref() {
         Some("on CPU") => text.push_str(" while on a CPU"),
-        Some("waiting for a CPU") => text.push_str(" while it waited for a CPU itself"),
-        Some(label) => {
-            let _ = write!(text, " while it waited itself: {label}");
+        Some(doing) => {
+            let [they, themselves] = themselves;
+            let _ = match doing {
+                "waiting for a CPU" => write!(text, " while {they} waited for a CPU {themselves}"),
+                label => write!(text, " while {they} waited {themselves}: {label}"),
+            };
         }
         None => {}
     }

@@ -15,6 +15,8 @@ pub struct WaitKey {
     pub certainty: Name,
     pub owner: Name,
     pub doing: Name,
+    /// The functions of the program that led to it get a lock.
+    pub is_lock: bool,
     /// Process and thread, if the wait counts when it is decided whether the thread rests or is stuck.
     pub thread: Option<(u32, u32)>,
 }

@@ -209,6 +209,7 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
         first_ns: since(wait.first),
         last_ns: since(wait.last),
         is_rest: row.is_rest,
+        is_lock: key.is_lock,
         owner_certainty: maybe(key.certainty),
         owner_comm: match key.owner {
             TOO_MANY => Some(SEVERAL_OWNERS.to_string()),
@@ -254,6 +255,7 @@ mod tests {
                     false => NONE,
                 },
                 doing: NONE,
+                is_lock: false,
                 thread: Some((1, tid)),
             };
             let wait = WaitSums {
@@ -267,6 +269,7 @@ mod tests {
             sums.add_wait(key, &wait);
             sums.woken.offer(Woken {
                 key,
+                line: NONE,
                 tid,
                 begin: 0,
                 ns: MS,

@@ -20,14 +20,13 @@ const IDLE: &str = "idle";
 
 /// Whether nearly all of these sleeps are waits for work, by the rule that all reports share.
 pub fn are_for_work(sleep: &Sleep) -> bool {
-    let held = sleep.owners.iter().map(|owner| owner.blocked_ns);
     let waits = Waits {
         label: &sleep.label,
         class: &sleep.class,
         count: sleep.count,
         open: 0,
         blocked_ns: sleep.blocked_ns,
-        is_for_lock: held.fold(0, u64::saturating_add) > sleep.blocked_ns / 2,
+        is_for_lock: Sleep::are_for_lock(&[sleep]),
         is_parked: sleep.parked_ns() > sleep.blocked_ns / 2,
     };
     waits.are_for() == For::Work

@@ -371,9 +371,7 @@ fn sleeps(report: &Report) -> Vec<Share> {
             .iter()
             .fold(0u64, |sum, part| sum.saturating_add(part.blocked_ns));
         let owners = sleeps.iter().flat_map(|sleep| &sleep.owners);
-        let held = owners.clone().map(|owner| owner.blocked_ns);
-        let held = held.fold(0, u64::saturating_add);
-        let is_for_lock = held > slept_ns / 2;
+        let is_for_lock = Sleep::are_for_lock(&sleeps);
         let known = owners.filter(|owner| is_for_lock && owner.comm.is_some());
         let sites = sleeps.iter().flat_map(|sleep| &sleep.call_sites);
         let parked_ns = total(Sleep::parked_ns);

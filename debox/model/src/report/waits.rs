@@ -42,6 +42,25 @@ pub struct Sleep {
 }
 
 impl Sleep {
+    /// Whether most of the time was spent in waits for what is held, or in functions that get locks.
+    pub fn are_for_lock(sleeps: &[&Sleep]) -> bool {
+        let sum = |of: &dyn Fn(&Sleep) -> u64| {
+            let each = sleeps.iter().map(|sleep| of(sleep));
+            each.fold(0, u64::saturating_add)
+        };
+        let owners = |sleep: &Sleep| {
+            let held = sleep.owners.iter().map(|owner| owner.blocked_ns);
+            held.fold(0, u64::saturating_add)
+        };
+        let in_locks = |sleep: &Sleep| {
+            let gets_lock =
+                |site: &&SleepCallSite| Runtimes::builtin().purpose(&site.frames).is_lock();
+            let sites = sleep.call_sites.iter().filter(gets_lock);
+            sites.fold(0u64, |sum, site| sum.saturating_add(site.blocked_ns))
+        };
+        sum(&owners).max(sum(&in_locks)) > sum(&|sleep| sleep.blocked_ns) / 2
+    }
+
     /// Time asleep at call sites where a runtime's threads only wait for work.
     pub fn parked_ns(&self) -> u64 {
         let is_parked = |site: &&SleepCallSite| Runtimes::builtin().are_parking(&site.frames);

@@ -339,3 +339,69 @@ fn the_engines_platform_is_asked_by_the_program() {
     ];
     assert_eq!(find(&own), None);
 }
+
+#[test]
+fn functions_that_get_locks_are_known() {
+    let runtimes = Runtimes::builtin();
+    let of = |frames: &[&str]| runtimes.purpose(&stack(frames));
+    let parked = [
+        "___pthread_cond_wait (pthread_cond_wait.c:618)",
+        "os::PlatformEvent::park()+0x6b (libjvm.so)",
+    ];
+    let monitor = [
+        "ObjectMonitor::EnterI(JavaThread*)+0x1ba (libjvm.so)",
+        "InterpreterRuntime::monitorenter(JavaThread*, BasicObjectLock*)+0x80 (libjvm.so)",
+    ];
+    assert_eq!(of(&[parked, monitor].concat()), Purpose::Lock);
+    let wait = [
+        "ObjectMonitor::wait(long, bool, JavaThread*)+0x1c2 (libjvm.so)",
+        "JVM_MonitorWait+0xc1 (libjvm.so)",
+    ];
+    assert_eq!(of(&[parked, wait].concat()), Purpose::Unknown);
+    let queue = [
+        "Parker::park(bool, long)+0x6b (libjvm.so)",
+        "Unsafe_Park+0x9e (libjvm.so)",
+    ];
+    assert_eq!(of(&[parked, queue].concat()), Purpose::Unknown);
+    assert_eq!(
+        of(&[
+            "__futex_abstimed_wait_common64 (inlined) (futex-internal.c:57)",
+            "___pthread_rwlock_wrlock (pthread_rwlock_wrlock.c:26)"
+        ]),
+        Purpose::LockWord
+    );
+    assert_eq!(
+        of(&[
+            "syscall (syscall.S:38)",
+            "std::sys::sync::mutex::futex::Mutex::lock_contended+0x6a (futex.rs:79)"
+        ]),
+        Purpose::LockWord
+    );
+    assert_eq!(
+        of(&[
+            "syscall+0x19 (syscall.S:38)",
+            "parking_lot::raw_mutex::RawMutex::lock_slow+0x2b1 (raw_mutex.rs:262)"
+        ]),
+        Purpose::Lock
+    );
+    assert_eq!(
+        of(&[
+            "__new_sem_wait_slow64 (sem_waitcommon.c:183)",
+            "_multiprocessing_SemLock_acquire_impl+0x258 (semaphore.c:352)"
+        ]),
+        Purpose::Unknown,
+        "may be a queue's"
+    );
+    assert_eq!(
+        of(&["___pthread_cond_wait (pthread_cond_wait.c:618)", "main+0x1"]),
+        Purpose::Unknown
+    );
+    assert_eq!(of(&[]), Purpose::Unknown);
+    let statement = [
+        "___pthread_cond_timedwait64 (pthread_cond_wait.c:643)",
+        "mariadbd+0xd5b024",
+        "handler::ha_index_read_map(unsigned char*, unsigned char const*, unsigned long, ha_rkey_function)+0x308 (mariadbd)",
+        "dispatch_command(enum_server_command, THD*, char*, unsigned int, bool)+0x16e5 (mariadbd)",
+    ];
+    assert_eq!(of(&statement), Purpose::Request);
+}

@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, St
 use debox_history::Group;
 
 use crate::cpu_waits::OwnerKey;
-use crate::names::{Column, Names, Translator, NONE};
+use crate::names::{Column, Name, Names, Translator, NONE};
 use crate::parts::Parts;
 
 const COLUMNS: &[&str] = &[
@@ -339,6 +339,15 @@ impl<'a> Columns<'a> {
         match &self.sleeps {
             Some(sleeps) => sleeps.offsets[row] as usize..sleeps.offsets[row + 1] as usize,
             None => 0..0,
+        }
+    }
+
+    /// The program's stack; without a stack, the caller.
+    #[inline]
+    pub fn called_from(&self, row: usize) -> Name {
+        match self.stack.get(row) {
+            NONE => self.caller.get(row),
+            stack => stack,
         }
     }
 }
