@@ -62,7 +62,7 @@ impl fmt::Display for Phase {
 }
 
 /// What a futex wait is for, by the functions that led to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// They do not say it.
     Unknown,

@@ -411,7 +411,7 @@ fn threads(sums: &Aggregate, rests: &Rests, names: &Names) -> Vec<Thread> {
         .into_iter()
         .take(THREADS)
         .map(|(tid, thread)| {
-            let rest = rests.get(&(thread.pid, *tid)).copied();
+            let rest = rests.of((thread.pid, *tid));
             Thread {
                 pid: thread.pid,
                 tid: *tid,

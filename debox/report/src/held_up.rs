@@ -162,6 +162,8 @@ pub fn waker(comm: Name, waker: Option<u32>, tid: u32) -> Option<Task> {
 
 #[cfg(test)]
 mod tests {
+    use debox_model::runtimes::Purpose;
+
     use super::*;
 
     fn key(call: Name) -> WaitKey {
@@ -175,7 +177,7 @@ mod tests {
             certainty: NONE,
             owner: NONE,
             doing: NONE,
-            is_lock: false,
+            purpose: Purpose::Unknown,
             thread: None,
         }
     }

@@ -23,7 +23,6 @@ pub mod headline;
 mod held_up;
 mod histogram;
 mod in_flight;
-mod lines;
 mod loopers;
 mod names;
 pub mod page;
@@ -42,6 +41,7 @@ mod trend;
 mod user_level;
 mod user_level_calls;
 mod wait_key;
+mod wait_lines;
 mod waits;
 
 use anyhow::Result;

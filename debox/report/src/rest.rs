@@ -8,7 +8,8 @@
 
 pub use debox_model::rest::FUTEX;
 use debox_model::rest::{For, Waits, MEAN_MIN_NS};
-use rustc_hash::FxHashMap;
+use debox_model::runtimes::Purpose;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aggregate::{Aggregate, WaitSums};
 use crate::names::NONE;
@@ -21,8 +22,41 @@ const PART_MIN: f64 = 0.9;
 /// Process and thread.
 pub type ThreadId = (u32, u32);
 
-/// The threads that rest, are stuck, or may be either.
-pub type Rests = FxHashMap<ThreadId, Rest>;
+#[derive(Debug, Default)]
+pub struct Rests {
+    /// The threads that rest, are stuck, or may be either.
+    threads: FxHashMap<ThreadId, Rest>,
+    /// Threads that rest between other waits.
+    between: FxHashSet<ThreadId>,
+}
+
+impl Rests {
+    pub fn of(&self, thread: ThreadId) -> Option<Rest> {
+        self.threads.get(&thread).copied()
+    }
+
+    /// Whether the findings leave out what a thread waits for: it rests, or whether it rests is unknown.
+    pub fn are_aside(&self, thread: ThreadId) -> bool {
+        let rest = self.of(thread);
+        matches!(rest, Some(Rest::AtRest | Rest::CannotTell)) || self.between.contains(&thread)
+    }
+
+    /// The threads some of whose waits the findings leave out.
+    pub fn aside(&self) -> impl Iterator<Item = ThreadId> + '_ {
+        let threads = self.threads.keys().chain(&self.between).copied();
+        threads.filter(|thread| self.are_aside(*thread))
+    }
+}
+
+#[cfg(test)]
+impl FromIterator<(ThreadId, Rest)> for Rests {
+    fn from_iter<T: IntoIterator<Item = (ThreadId, Rest)>>(threads: T) -> Rests {
+        Rests {
+            threads: threads.into_iter().collect(),
+            ..Rests::default()
+        }
+    }
+}
 
 /// A thread's waits on futexes that no thread holds, and its waits for what can be held.
 #[derive(Default)]
@@ -33,6 +67,8 @@ struct Sums {
     held_open: u64,
     /// Waits for what looks like a lock whose holder is unknown.
     unknown_ns: u64,
+    /// Waits of which the program's functions say that they are not for work.
+    other_ns: u64,
 }
 
 impl Sums {
@@ -42,6 +78,8 @@ impl Sums {
         if key.owner != NONE {
             add(&mut self.held_ns, wait.blocked);
             add(&mut self.held_open, wait.open);
+        } else if key.purpose != Purpose::Unknown {
+            add(&mut self.other_ns, wait.blocked);
         } else if key.certainty != NONE {
             add(&mut self.unknown_ns, wait.blocked);
         } else {
@@ -69,6 +107,13 @@ impl Sums {
             For::Idle | For::Exchange | For::Other => None,
         }
     }
+
+    /// Whether it rests when it does not wait for what is certainly no work: a connection's thread that waits for
+    /// requests, and in some of them for a lock.
+    fn rests_between(&self, active: u64) -> bool {
+        let other = self.other_ns.saturating_add(self.held_ns);
+        self.other_ns > 0 && self.rest(active.saturating_sub(other)) == Some(Rest::AtRest)
+    }
 }
 
 /// Judges all threads of the recording.
@@ -79,25 +124,26 @@ pub fn judge(sums: &Aggregate) -> Rests {
             by_thread.entry(thread).or_default().add(key, wait);
         }
     }
-    let threads = sums.threads.sums.iter();
-    let rests = threads.filter_map(|(tid, thread)| {
+    let mut rests = Rests::default();
+    for (tid, thread) in &sums.threads.sums {
         let id = (thread.pid, *tid);
         let active = thread.parts.wall.saturating_sub(thread.idle);
-        Some((id, by_thread.get(&id)?.rest(active)?))
-    });
-    rests.collect()
-}
-
-/// Whether the findings leave out what a thread waits for: it rests, or whether it rests is unknown.
-pub fn is_aside(rests: &Rests, thread: ThreadId) -> bool {
-    let rest = rests.get(&thread);
-    matches!(rest, Some(Rest::AtRest | Rest::CannotTell))
+        let Some(waits) = by_thread.get(&id) else {
+            continue;
+        };
+        if let Some(rest) = waits.rest(active) {
+            rests.threads.insert(id, rest);
+        } else if waits.rests_between(active) {
+            rests.between.insert(id);
+        }
+    }
+    rests
 }
 
 /// Whether these waits are ones that such a thread rests in.
 pub fn is_rest(rests: &Rests, key: &WaitKey) -> bool {
-    let is_free = key.owner == NONE;
-    is_free && key.thread.is_some_and(|thread| is_aside(rests, thread))
+    let is_free = key.owner == NONE && key.purpose == Purpose::Unknown;
+    is_free && key.thread.is_some_and(|thread| rests.are_aside(thread))
 }
 
 /// Waits of these threads that ended, in another place than those where the thread and others of its name rest: a lock
@@ -127,7 +173,7 @@ pub fn is_rest_call(call: &SlowCall, rests: &Rests) -> bool {
     let slept = longest.is_some_and(|sleep| {
         sleep.label == FUTEX && sleep.blocked_ns as f64 >= call.budget.wall_ns as f64 * PART_MIN
     });
-    slept && is_aside(rests, (call.pid, call.tid))
+    slept && rests.are_aside((call.pid, call.tid))
 }
 
 #[cfg(test)]
@@ -179,7 +225,7 @@ mod tests {
                 certainty: maybe(is_lock, "exact"),
                 owner: maybe(is_held, "holder"),
                 doing: NONE,
-                is_lock: false,
+                purpose: Purpose::Unknown,
                 thread: Some((1, *tid)),
             };
             let wait = WaitSums {
@@ -192,7 +238,7 @@ mod tests {
             sums.add_wait(key, &wait);
         }
         let rests = judge(&sums);
-        let rest = |tid: &u32| rests.get(&(1, *tid)).copied();
+        let rest = |tid: &u32| rests.of((1, *tid));
         threads.iter().map(rest).collect()
     }
 

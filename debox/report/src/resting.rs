@@ -26,10 +26,7 @@ pub struct Resting {
 impl Resting {
     /// From the threads that were judged.
     pub fn of(rests: &Rests, sums: &Aggregate) -> Resting {
-        let threads = rests.keys().copied();
-        let threads: FxHashSet<(u32, u32)> = threads
-            .filter(|thread| rest::is_aside(rests, *thread))
-            .collect();
+        let threads: FxHashSet<(u32, u32)> = rests.aside().collect();
         let mut by_call: FxHashMap<Name, LabelSums> = FxHashMap::default();
         for (key, stack) in &sums.stacks.sums {
             if key.may_rest.is_some_and(|thread| threads.contains(&thread)) {

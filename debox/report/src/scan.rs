@@ -14,7 +14,6 @@ use rand::SeedableRng;
 
 use crate::aggregate::{Aggregate, LabelSums, ThreadSums, WaitSums};
 use crate::held_up::{self, Woken};
-use crate::lines::Lines;
 use crate::loopers::{self, CallKind, KindSums, Looper};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
@@ -23,6 +22,7 @@ use crate::stacks::StackKey;
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
 use crate::user_level::Measured;
 use crate::wait_key::WaitKey;
+use crate::wait_lines::WaitLines;
 use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
 
 /// Adds up all rows. `progress` is called with the number of further rows that are done.
@@ -100,7 +100,7 @@ struct Scanner<'a> {
     futex: Name,
     not_ended: Name,
     room: usize,
-    lines: Lines,
+    wait_lines: WaitLines,
     /// Labels of the current call.
     labels: Vec<(Name, LabelSums)>,
 }
@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
             futex: names.of(crate::rest::FUTEX),
             not_ended: names.of(crate::slow_calls::NOT_ENDED),
             room,
-            lines: Lines::default(),
+            wait_lines: WaitLines::default(),
             labels: Vec::new(),
         }
     }
@@ -351,7 +351,10 @@ impl<'a> Scanner<'a> {
                 instance: wait.map(|_| arg0),
                 is_free: label == self.futex
                     && sleeps.certainty.get(sleep) == NONE
-                    && self.lines.purpose(columns.called_from(row), self.names) == Purpose::Unknown,
+                    && self
+                        .wait_lines
+                        .purpose(columns.called_from(row), self.names)
+                        == Purpose::Unknown,
             };
             let sums = KindSums {
                 count: 1,
@@ -402,7 +405,7 @@ impl<'a> Scanner<'a> {
             timeline.add(begin, ns, part, ns);
             let is_futex = label == self.futex;
             let purpose = match is_futex {
-                true => self.lines.purpose(called_from, self.names),
+                true => self.wait_lines.purpose(called_from, self.names),
                 false => Purpose::Unknown,
             };
             let is_on_futex = is_futex && class != self.idle;
@@ -449,13 +452,13 @@ impl<'a> Scanner<'a> {
                 certainty: sleeps.certainty.get(at),
                 owner: sleeps.owner.get(at),
                 doing: sleeps.doing.get(at),
-                is_lock: purpose.is_lock(),
-                thread: (may_rest || is_held).then_some((pid, tid)),
+                purpose,
+                thread: (is_on_futex || is_held).then_some((pid, tid)),
             };
             let waker_comm = sleeps.waker_comm.get(at);
             if let Some(waker) = held_up::waker(waker_comm, sleeps.waker_tid(at), tid) {
                 let line = match is_futex {
-                    true => self.lines.line(purpose, key.resource, pid, self.names),
+                    true => self.wait_lines.line(purpose, key.resource, pid, self.names),
                     false => key.resource,
                 };
                 aggregate.woken.offer(Woken {

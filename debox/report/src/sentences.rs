@@ -40,23 +40,22 @@ fn owner(wait: &Wait) -> Option<String> {
         (None, false) => comm.clone(),
     };
     let are_many = wait.many_owners || comm == SEVERAL_OWNERS;
-    let themselves = match are_many {
-        true => ["they", "themselves"],
-        false => ["it", "itself"],
+    let [was, they, themselves] = match are_many {
+        true => ["were", "they", "themselves"],
+        false => ["was", "it", "itself"],
     };
-    text.push_str(match certainty {
-        "exact" => " held it",
-        "last reader" => " was the last known to hold it, as a reader,",
-        _ => " was the last known to hold it,",
-    });
+    let _ = match certainty {
+        "exact" => write!(text, " held it"),
+        "last reader" => write!(text, " {was} the last known to hold it, as a reader,"),
+        _ => write!(text, " {was} the last known to hold it,"),
+    };
     match wait.owner_doing.as_deref() {
         Some("on CPU") => text.push_str(" while on a CPU"),
-        Some(doing) => {
-            let [they, themselves] = themselves;
-            let _ = match doing {
-                "waiting for a CPU" => write!(text, " while {they} waited for a CPU {themselves}"),
-                label => write!(text, " while {they} waited {themselves}: {label}"),
-            };
+        Some("waiting for a CPU") => {
+            let _ = write!(text, " while {they} waited for a CPU {themselves}");
+        }
+        Some(label) => {
+            let _ = write!(text, " while {they} waited {themselves}: {label}");
         }
         None => {}
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The place of a wait in the table of waits.
 
+use debox_model::runtimes::Purpose;
+
 use crate::names::Name;
 
 /// Who waited for what, in which call, called from where, and held by whom.
@@ -15,8 +17,8 @@ pub struct WaitKey {
     pub certainty: Name,
     pub owner: Name,
     pub doing: Name,
-    /// The functions of the program that led to it get a lock.
-    pub is_lock: bool,
+    /// What the functions of the program that led to it say that it is for.
+    pub purpose: Purpose,
     /// Process and thread, if the wait counts when it is decided whether the thread rests or is stuck.
     pub thread: Option<(u32, u32)>,
 }

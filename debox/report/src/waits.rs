@@ -209,7 +209,7 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
         first_ns: since(wait.first),
         last_ns: since(wait.last),
         is_rest: row.is_rest,
-        is_lock: key.is_lock,
+        is_lock: key.purpose.is_lock(),
         owner_certainty: maybe(key.certainty),
         owner_comm: match key.owner {
             TOO_MANY => Some(SEVERAL_OWNERS.to_string()),
@@ -225,6 +225,8 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
 
 #[cfg(test)]
 mod tests {
+    use debox_model::runtimes::Purpose;
+
     use super::*;
     use crate::held_up::Woken;
     use crate::report::Rest;
@@ -255,7 +257,7 @@ mod tests {
                     false => NONE,
                 },
                 doing: NONE,
-                is_lock: false,
+                purpose: Purpose::Unknown,
                 thread: Some((1, tid)),
             };
             let wait = WaitSums {

@@ -107,6 +107,79 @@ fn waits_for_work_are_the_same_everywhere() {
     );
 }
 
+/// A wait whose stack goes through a function.
+fn through(tid: u32, at: u64, function: &str, ns: u64, waker: u32) -> Call {
+    let wait = Sleep {
+        waker_tid: Some(waker),
+        waker_comm: Some("connection".into()),
+        resource: Some(format!("{tid:#x} of process 100").into()),
+        ..free(ns)
+    };
+    Call {
+        tid,
+        comm: "connection".into(),
+        stack: Some(format!("start_thread (pthread_create.c:442);{function}+0x1 (server)").into()),
+        ..call("futex", at, 1_000, vec![wait])
+    }
+}
+
+/// Two connections wait for requests and, in some of them, for a row; the second one also for the first one's.
+#[test]
+fn a_thread_that_waits_for_requests_and_for_locks_rests_in_the_former_only() {
+    const WORK: &str = "wait_for_request";
+    const LOCK: &str = "dispatch_command(THD*)";
+    let mut calls = Vec::new();
+    for round in 0..10u64 {
+        let start = 10_000 + round * 200 * MS;
+        calls.extend([
+            through(101, start, WORK, 100 * MS, 7),
+            through(101, start + 100 * MS, LOCK, 60 * MS, 9),
+            through(102, start, WORK, 100 * MS, 7),
+            through(102, start + 100 * MS, LOCK, 70 * MS, 101),
+        ]);
+    }
+    let report = report_of(&calls);
+    for tid in [101, 102] {
+        let thread = report.threads.iter().find(|thread| thread.tid == tid);
+        let thread = thread.expect("a thread");
+        assert_eq!((thread.rest, thread.resting_ns), (None, 1_000 * MS));
+    }
+    let sum = |is_rest: bool| {
+        let waits = report.waits.iter().filter(|wait| wait.is_rest == is_rest);
+        waits.map(|wait| wait.blocked_ns).sum::<u64>()
+    };
+    assert_eq!((sum(true), sum(false)), (2_000 * MS, 1_300 * MS));
+    // Until the first one's own wait ended, it was the holder of that row that held both up.
+    let held_up = report.waits.iter().filter(|wait| !wait.is_rest);
+    let held_up = held_up.flat_map(|wait| &wait.held_up_by);
+    let by = |tid: u32| {
+        let of = held_up.clone().filter(|by| by.tid == tid);
+        of.map(|by| by.ns / MS).sum::<u64>()
+    };
+    assert_eq!((by(9), by(101)), (1_200, 100));
+}
+
+/// A Java monitor: the futex is the thread's own and says nothing.
+#[test]
+fn waits_in_functions_that_get_locks_are_no_rest() {
+    let monitor = |round: u64| {
+        let at = 10_000 + round * 100 * MS;
+        through(101, at, "ObjectMonitor::EnterI(JavaThread*)", 90 * MS, 9)
+    };
+    let calls: Vec<Call> = (0..10).map(monitor).collect();
+    let report = report_of(&calls);
+    assert_eq!(report.threads[0].rest, None);
+    assert!(report
+        .waits
+        .iter()
+        .all(|wait| wait.is_lock && !wait.is_rest));
+    let active = report.active.expect("a headline");
+    assert!(active
+        .shares
+        .iter()
+        .any(|share| share.cause == "futex" && share.ns == 900 * MS));
+}
+
 /// A worker that had work before is at rest. One that only waits may be stuck.
 #[test]
 fn hanging_calls_of_threads_at_rest_are_no_findings() {

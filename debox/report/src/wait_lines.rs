@@ -9,13 +9,13 @@ use crate::names::{Name, Names, NONE};
 
 /// What is known of the stacks and resources that were seen.
 #[derive(Default)]
-pub struct Lines {
+pub struct WaitLines {
     by_stack: FxHashMap<Name, Purpose>,
     words: FxHashMap<Name, Name>,
     of_processes: FxHashMap<u32, Name>,
 }
 
-impl Lines {
+impl WaitLines {
     #[inline]
     pub fn purpose(&mut self, stack: Name, names: &Names) -> Purpose {
         if stack == NONE {
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_words_line_is_the_same_in_all_processes_and_a_monitors_is_the_processs() {
         let names = Names::default();
-        let mut lines = Lines::default();
+        let mut lines = WaitLines::default();
         let [one, other] = [5, 6].map(|pid| {
             let word = names.of(&format!("0x7f10e6005000 of process {pid}"));
             lines.line(Purpose::LockWord, word, pid, &names)
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_stack_is_read_whichever_way_it_leads_to_the_lock() {
         let names = Names::default();
-        let mut lines = Lines::default();
+        let mut lines = WaitLines::default();
         let mut of = |text: &str| lines.purpose(names.of(text), &names);
         let monitor = "start_thread (pthread_create.c:442);ObjectMonitor::enter(JavaThread*)+0x268 (libjvm.so);\
                        ___pthread_cond_wait (pthread_cond_wait.c:618)";
