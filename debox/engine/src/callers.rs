@@ -265,6 +265,20 @@ mod tests {
     }
 
     #[test]
+    fn a_java_thread_waits_for_whoever_asked_the_virtual_machine() {
+        for wait in [
+            "os::PlatformEvent::park()+0x9c (libjvm.so)",
+            "ObjectMonitor::enter(JavaThread*)+0x268 (libjvm.so)",
+            "Parker::park(bool, long)+0x1c8 (libjvm.so)",
+        ] {
+            assert!(is_plumbing("libjvm.so", false, &name(wait)), "{wait}");
+            assert!(!is_plumbing("server", false, &name(wait)), "{wait}");
+        }
+        let other = name("CompileBroker::compiler_thread_loop()+0x4b0 (libjvm.so)");
+        assert!(!is_plumbing("libjvm.so", false, &other));
+    }
+
+    #[test]
     fn go_leaves_a_goroutine_in_few_places() {
         assert!(after_switch(&"runtime.systemstack+0x4a (asm_amd64.s:562)".into()).is_some());
         assert!(after_switch(&"runtime.mcall+0x55 (asm_amd64.s:496)".into()).is_some());

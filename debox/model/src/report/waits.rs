@@ -187,3 +187,35 @@ pub struct ChainLink {
     /// How certain it is that this link waited for the next one; null for the last link.
     pub certainty: Option<Certainty>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slept_in(sites: &[(&str, u64)]) -> Sleep {
+        let call_sites = sites.iter().map(|(function, ns)| SleepCallSite {
+            frames: vec![
+                "__futex_abstimed_wait_common+0x9 (futex-internal.c:57)".into(),
+                (*function).into(),
+            ],
+            blocked_ns: *ns,
+            ..SleepCallSite::default()
+        });
+        Sleep {
+            blocked_ns: sites.iter().map(|(_, ns)| ns).sum(),
+            call_sites: call_sites.collect(),
+            ..Sleep::default()
+        }
+    }
+
+    #[test]
+    fn sleeps_are_for_locks_if_most_of_their_time_was_spent_in_functions_that_get_them() {
+        const MONITOR: &str = "ObjectMonitor::enter(JavaThread*)+0x268 (libjvm.so)";
+        const CONDITION: &str = "___pthread_cond_wait+0x9 (pthread_cond_wait.c:618)";
+        assert!(Sleep::are_for_lock(&[&slept_in(&[(MONITOR, 60), (CONDITION, 40)])]));
+        assert!(!Sleep::are_for_lock(&[&slept_in(&[(MONITOR, 40), (CONDITION, 60)])]));
+        let [one, other] = [(MONITOR, 90), (CONDITION, 10)].map(|site| slept_in(&[site]));
+        assert!(Sleep::are_for_lock(&[&one, &other]));
+        assert!(!Sleep::are_for_lock(&[]));
+    }
+}

@@ -70,7 +70,7 @@ fn a_flood_takes_little_of_the_brokers_cpu_time() {
     // 200 connections, and 50 a second; 5 % of the time for refusals, and 20 ms.
     let allowed = (200.0 + 50.0 * elapsed) * each + 0.05 * elapsed + 0.02;
     // Never more than this, whatever a connection costs.
-    let most = if slowness() > 1 { 1.2 } else { 0.4 };
+    let most: f64 = if slowness() > 1 { 1.2 } else { 0.4 };
     assert!(
         spent < most.min(1.25 * allowed + 0.05),
         "{spent} s in {elapsed} s, of {allowed} s and {each} s for a connection: {said:?}"
