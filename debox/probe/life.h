@@ -479,14 +479,20 @@ int show_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct in_flight *out = &in_flight_out;
+	struct thread *thread;
+	__u32 index;
 	long bytes;
 
 	if (!task)
 		return 0;
-	__builtin_memset(out, 0, sizeof(*out));
-	out->index = index_of(task);
-	if (!out->index)
+	index = index_of(task);
+	if (!index)
 		return 0;
+	thread = thread_at(index - 1);
+	if (show_from_ns && thread && thread->mode == MODE_BLOCKED && part_began(thread) < show_from_ns)
+		return 0;
+	__builtin_memset(out, 0, sizeof(*out));
+	out->index = index;
 	if (!task->on_cpu) {
 		bytes = task_stack(task, out->frames, sizeof(out->frames));
 		if (bytes > 0)

@@ -10,6 +10,8 @@ trip, which has two sleeps and four calls.
 
 And what does `debox top` cost itself at so many threads that sleep (`--threads`): its CPU time in percent of one CPU,
 after the first look, over `--looks` looks of 2 s, as median and range of them.
+
+`--only details` (eight minutes) asks the first question of `debox` alone, by what it is asked to measure.
 """
 
 import argparse
@@ -41,6 +43,15 @@ tracepoint:sched:sched_switch {
     }
 }
 """
+# The peers find tracepoints in tracefs. Where it is not mounted, it is for them alone.
+WITH_TRACEFS = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"',
+    "sh",
+]
 # Threads that sleep, as a crowd of idle workers: COUNT, in processes of 100 threads.
 CROWD = r"""
 #include <err.h>
@@ -108,7 +119,7 @@ def running(command, settles_s, ends=signal.SIGINT):
     try:
         time.sleep(settles_s)
         if process.poll() is not None:
-            raise SystemExit(f"{command[0]} ended at once: status {process.returncode}")
+            raise SystemExit(f"ended at once with status {process.returncode}: {' '.join(map(str, command))}")
         yield process
     finally:
         if process.poll() is None:
@@ -121,20 +132,58 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def bystanders(directory: Path, debox: Path, rounds: int, seconds: str) -> None:
-    recording = directory / "all.parquet"
+def watchers_of_a_machine(directory: Path, debox: Path) -> dict[str, list | None]:
     watchers = {
-        "nothing": None,
-        "nothing again": None,
         "debox top": [debox, "top", "--all", "--batch", "--interval", "1s"],
-        "debox record --all": [debox, "record", "--all", "-o", recording, "--for", "10m"],
-        "bpftrace": ["bpftrace", "-e", BPFTRACE] if shutil.which("bpftrace") else None,
-        "perf trace -a": ["perf", "trace", "-a", "-s", "-o", directory / "perf"] if shutil.which("perf") else None,
+        "debox record --all": [debox, "record", "--all", "-o", directory / "all.parquet", "--for", "10m"],
     }
-    for name in ["bpftrace", "perf trace -a"]:
-        if watchers[name] is None:
+    peers = {
+        "bpftrace": ["bpftrace", "-e", BPFTRACE],
+        "perf trace -a": ["perf", "trace", "-a", "-s", "-o", directory / "perf"],
+    }
+    for name, command in peers.items():
+        if shutil.which(command[0]) is None:
             print(f"{name}: not installed, left out")
-            del watchers[name]
+            continue
+        command = [*WITH_TRACEFS, *command]
+        try:
+            with running(command, 2):
+                pass
+        except SystemExit as error:
+            print(f"{name}: does not work here, left out: it {error}")
+            continue
+        watchers[name] = command
+    return watchers
+
+
+def watchers_by_detail(directory: Path, debox: Path) -> dict[str, list | None]:
+    """`debox` by what it is asked for: what debox/cli/src/price.rs tells the user beforehand."""
+
+    def attach(*options):
+        return [debox, "attach", "--all", "--for", "10m", "-o", directory / "report", *options]
+
+    def record(*options):
+        return [debox, "record", "--all", "--for", "10m", "-o", directory / "all.parquet", *options]
+
+    return {
+        "basic": attach("--detail", "basic"),
+        "sleeps": attach("--detail", "sleeps"),
+        "sleeps,cpu": attach("--detail", "sleeps,cpu"),
+        "sleeps,samples": attach("--detail", "sleeps,samples"),
+        "sleeps,irq": attach("--detail", "sleeps,irq"),
+        "sleeps,io": attach("--detail", "sleeps,io"),
+        "callsites": attach("--detail", "callsites"),
+        "trigger": attach("--detail", "sleeps", "--trigger", "wall > 3600s"),
+        "trace, sampled": attach("--detail", "sleeps", "--trace", "--trace-method", "sampled"),
+        "record": record(),
+        "record, all stacks": record("--stacks-from", "0s"),
+        "record, irq": record("--detail", "irq"),
+    }
+
+
+def bystanders(directory: Path, watchers: dict[str, list | None], rounds: int, seconds: str) -> None:
+    recording = directory / "all.parquet"
+    watchers = {"nothing": None, "nothing again": None, **watchers}
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in watchers}
     names = list(watchers)
     for number in range(rounds):
@@ -195,17 +244,20 @@ def main() -> None:
     parser.add_argument("--seconds", default="0.3")
     parser.add_argument("--threads", type=int, default=10_000)
     parser.add_argument("--looks", type=int, default=15)
-    parser.add_argument("--only", choices=["bystanders", "own"])
+    parser.add_argument("--only", choices=["bystanders", "details", "own"])
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("whole_machine.py loads probes and needs root: run it with sudo")
     with tempfile.TemporaryDirectory(prefix="debox-bench-") as name:
         directory = Path(name)
         build(directory)
-        if arguments.only != "own":
-            bystanders(directory, arguments.debox.resolve(), arguments.rounds, arguments.seconds)
-        if arguments.only != "bystanders":
-            own_cost(directory, arguments.debox.resolve(), arguments.threads, arguments.looks)
+        debox = arguments.debox.resolve()
+        if arguments.only in (None, "bystanders"):
+            bystanders(directory, watchers_of_a_machine(directory, debox), arguments.rounds, arguments.seconds)
+        if arguments.only == "details":
+            bystanders(directory, watchers_by_detail(directory, debox), arguments.rounds, arguments.seconds)
+        if arguments.only in (None, "own"):
+            own_cost(directory, debox, arguments.threads, arguments.looks)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,9 @@ pub fn attach(arguments: Attach) -> Result<u8> {
         one_process: arguments.only,
         ..arguments.measure.session_options()
     };
-    let max_threads = options.max_threads;
-    let mut session = Monitor::open(options)?;
+    let mut session = Monitor::open(options.clone())?;
     stop_at_signals();
-    following.say_cost(max_threads)?;
+    following.say_cost(&options)?;
     following.begin(&mut session)?;
 
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);

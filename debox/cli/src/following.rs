@@ -2,21 +2,18 @@
 //! Brings the processes that targets stand for under monitoring, now and later.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use anyhow::{bail, Result};
 use debox::live::Live;
 use debox::targets::{Joined, Members, Target};
-use debox::{Monitor, Recorder};
+use debox::{Monitor, Options, Recorder};
 use kit_console::say;
 
 use crate::options::Targets;
+use crate::price::{Bare, Price};
 use crate::units;
-
-/// What the probes add to each call and to each wait, about, on the machines on which it was measured
-/// (debox/bench/overhead).
-const CALL_COSTS_NS: u64 = 200;
-const WAIT_COSTS_NS: u64 = 3_000;
 
 /// A session that can take in running processes.
 pub trait Enrols {
@@ -57,6 +54,8 @@ enrols!(Live);
 /// The members of a session.
 pub struct Following {
     members: Members,
+    /// With the whole machine as a target: what calls took before there were probes.
+    bare: Option<io::Result<Bare>>,
 }
 
 impl Following {
@@ -68,14 +67,16 @@ impl Following {
     /// The same for these targets.
     pub fn of(targets: &[Target], only: bool) -> Result<Following> {
         let members = Members::find(targets, !only)?;
-        Ok(Following { members })
+        let bare = members.is_all().then(Bare::measured);
+        Ok(Following { members, bare })
     }
 
     /// Says what monitoring the whole machine costs, before it begins. The probes are loaded.
-    pub fn say_cost(&self, max_threads: u32) -> Result<()> {
-        if !self.members.is_all() {
+    pub fn say_cost(&self, options: &Options) -> Result<()> {
+        let max_threads = options.max_threads;
+        let Some(bare) = &self.bare else {
             return Ok(());
-        }
+        };
         let threads = self.members.threads();
         let own_memory = debox::kernel::memory_of_own_tables();
         let is_brokered = own_memory == 0;
@@ -97,25 +98,27 @@ impl Following {
                 units::count(u64::from(max_threads))
             );
         }
-        let waits = switches_per_second(Duration::from_millis(200));
-        let cost = waits.map_or(String::new(), |waits| {
-            let percent = waits as f64 * WAIT_COSTS_NS as f64 / 1e7;
-            format!(
-                " At the present {} switches per second, the waits take about {percent:.1} % of one CPU.",
-                units::count(waits)
-            )
-        });
+        let cost = match bare {
+            Ok(bare) => {
+                let waits = switches_per_second(Duration::from_millis(200));
+                let functions = match &options.trace {
+                    Some(_) => " Probes at the kernel's functions come on top, for each that a call enters.",
+                    None => "",
+                };
+                say_price(bare.price(options), waits) + functions
+            }
+            Err(error) => format!(
+                "What it costs each call is unknown: the way to measure it failed ({error})."
+            ),
+        };
         let memory = match is_brokered {
             true => String::new(),
             false => format!(", in {} of kernel memory", units::bytes(own_memory)),
         };
         say!(
-            "debox: --all monitors {} now, and at most {}{memory}. It adds about {} to each of their calls and {} to \
-             each wait, until debox ends.{cost}",
+            "debox: --all monitors {} now, and at most {}{memory}. {cost}",
             units::counted(threads, "thread"),
             units::count(u64::from(max_threads)),
-            units::time(CALL_COSTS_NS),
-            units::time(WAIT_COSTS_NS),
         );
         Ok(())
     }
@@ -178,6 +181,22 @@ impl Following {
             .iter()
             .for_each(|note| say!("debox: {note}"));
     }
+}
+
+fn say_price(price: Price, switches: Option<u64>) -> String {
+    let [call, wait] = [price.call, price.wait].map(|time| {
+        // More digits than are known would look exact.
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        units::time(ns.div_ceil(10) * 10)
+    });
+    let waits = switches.map_or(String::new(), |switches| {
+        let percent = price.percent_of_waits(switches);
+        format!(
+            " At the present {} switches per second, the waits take about {percent:.1} % of one CPU.",
+            units::count(switches)
+        )
+    });
+    format!("It adds about {call} to each of their calls and {wait} to each wait, until debox ends.{waits}")
 }
 
 /// Switches between tasks, on all CPUs together.

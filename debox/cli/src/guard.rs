@@ -56,7 +56,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     if let Some(path) = &arguments.output {
         output::check(path)?;
     }
-    let recorder = Recorder::open(Options {
+    let options = Options {
         detail: Detail {
             sleeps: true,
             callsites: true,
@@ -66,9 +66,9 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         adopts_sleeps: !arguments.targets.is_empty(),
         history_bytes: BUFFER,
         ..Options::default()
-    })?;
+    };
     let mut session = Session {
-        recorder,
+        recorder: Recorder::open(options.clone())?,
         watch: Watch::new(Rules {
             threads: arguments.thread.clone(),
             allowed: arguments.allow.clone(),
@@ -96,7 +96,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
                 // SAFETY: the handler only stores to an atomic.
                 unsafe { libc::signal(signal, handler) };
             }
-            following.say_cost(Options::default().max_threads)?;
+            following.say_cost(&options)?;
             // Children that these have already are not guarded.
             for pid in following.named() {
                 session.recorder.enrol(*pid, false)?;

@@ -13,6 +13,7 @@ mod guard;
 mod options;
 mod output;
 mod preload;
+mod price;
 #[cfg(feature = "recordings")]
 mod record;
 #[cfg(feature = "recordings")]

@@ -89,7 +89,7 @@ pub fn record(arguments: Record) -> Result<u8> {
         (None, following) => {
             let mut following = following.context("name a command or a target")?;
             stop_at_signals();
-            following.say_cost(arguments.session_options().max_threads)?;
+            following.say_cost(&arguments.session_options())?;
             following.begin(&mut recorder)?;
             record_processes(
                 &mut recorder,

@@ -50,9 +50,10 @@ pub fn top(arguments: Top) -> Result<u8> {
         targets.push(Target::All);
     }
     let mut following = Following::of(&targets, arguments.only)?;
-    let mut live = Live::open(arguments.max_threads, arguments.only)?;
+    let options = Live::options(arguments.max_threads, arguments.only);
+    let mut live = Live::open(options.clone())?;
     stop_at_signals();
-    following.say_cost(arguments.max_threads)?;
+    following.say_cost(&options)?;
     following.begin(&mut live)?;
     let choice = Choice {
         by: arguments.by,

@@ -71,21 +71,26 @@ pub struct CpuHeld {
 }
 
 impl Live {
-    /// Opens a session, here or at a broker. `one_process`: children of monitored processes are left out.
-    pub fn open(max_threads: u32, one_process: bool) -> Result<Live> {
-        let detail = Detail {
-            sleeps: true,
-            cpu: true,
-            ..Detail::default()
-        };
-        let opened = opened::open(Options {
-            detail,
+    /// What a session for it measures. `one_process`: children of monitored processes are left out.
+    pub fn options(max_threads: u32, one_process: bool) -> Options {
+        Options {
+            detail: Detail {
+                sleeps: true,
+                cpu: true,
+                ..Detail::default()
+            },
             max_threads,
             adopts_sleeps: true,
             live: true,
             one_process,
             ..Options::default()
-        })?;
+        }
+    }
+
+    /// Opens a session, here or at a broker, with options that [`Live::options`] has made.
+    pub fn open(options: Options) -> Result<Live> {
+        let detail = options.detail;
+        let opened = opened::open(options)?;
         let source = Source::of(opened);
         Ok(Live {
             texts: Texts::with_symbols(detail, source.lookups().symbols()),

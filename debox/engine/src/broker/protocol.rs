@@ -68,8 +68,8 @@ pub enum Request {
     Stop,
     /// Return what has happened since the last look. Only in a session that is looked at, as is the next one.
     Look,
-    /// Return the calls that threads are asleep in, with their stacks: once for each look.
-    Asleep,
+    /// Return the calls that threads have been asleep in since `from_ns` or later, with their stacks: once for each look.
+    Asleep { from_ns: u64 },
 }
 
 /// A session as a client wants it.

@@ -369,7 +369,7 @@ impl Run {
                 say(connection, &reply, None)?;
             }
             Request::Look => self.look(connection)?,
-            Request::Asleep => self.asleep(connection)?,
+            Request::Asleep { from_ns } => self.asleep(connection, from_ns)?,
             Request::Report { is_last } => {
                 self.report(connection, is_last)?;
                 return Ok(!is_last);

@@ -1,3 +1,3 @@
 /* The version of the messages between a client and the broker. Rust and C include this file;
  * it is incremented with any change of the messages. */
-9
+10

@@ -88,10 +88,11 @@ impl OpenWaits {
             let known = before.get(&id_of(thread));
             known.is_none_or(|open| open.began_ns != began(thread))
         };
-        // Walking all tasks is dear; most have slept since the last look.
-        let stacks = match asleep.iter().any(|thread| is_new(&thread)) {
-            true => source.tasks()?,
-            false => HashMap::new(),
+        // Stacks are dear, and most threads have slept since the last look.
+        let first_new = asleep.iter().filter(is_new).map(|thread| began(thread));
+        let stacks = match first_new.min() {
+            Some(from_ns) => source.tasks(from_ns)?,
+            None => HashMap::new(),
         };
         let mut waits = Vec::new();
         for thread in asleep {

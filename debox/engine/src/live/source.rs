@@ -98,11 +98,12 @@ impl Source {
         }
     }
 
-    /// The calls that tasks are asleep in, with their stacks, by index in the table of threads.
-    pub fn tasks(&mut self) -> Result<HashMap<u32, types::in_flight>> {
+    /// The calls that tasks have been asleep in since `from_ns` or later, with their stacks, by index in the table of
+    /// threads.
+    pub fn tasks(&mut self, from_ns: u64) -> Result<HashMap<u32, types::in_flight>> {
         match self {
-            Source::Own(session) => session.tasks_in_flight(),
-            Source::Brokered { session, .. } => session.sleeping_tasks(),
+            Source::Own(session) => session.tasks_in_flight_from(from_ns),
+            Source::Brokered { session, .. } => session.sleeping_tasks(from_ns),
         }
     }
 

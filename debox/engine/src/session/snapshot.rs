@@ -29,6 +29,16 @@ impl Session {
 
     /// The same tasks, with the calls that they are in.
     pub(crate) fn tasks_in_flight(&mut self) -> Result<HashMap<u32, types::in_flight>> {
+        self.tasks_in_flight_from(0)
+    }
+
+    /// The same without tasks that have been asleep since before `from_ns`: to take a stack costs more than to walk by.
+    pub(crate) fn tasks_in_flight_from(
+        &mut self,
+        from_ns: u64,
+    ) -> Result<HashMap<u32, types::in_flight>> {
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        bss.context("no .bss in the probes")?.show_from_ns = from_ns;
         let link = self
             .skel
             .progs

@@ -212,8 +212,14 @@ mod tests {
     fn sleeps_are_for_locks_if_most_of_their_time_was_spent_in_functions_that_get_them() {
         const MONITOR: &str = "ObjectMonitor::enter(JavaThread*)+0x268 (libjvm.so)";
         const CONDITION: &str = "___pthread_cond_wait+0x9 (pthread_cond_wait.c:618)";
-        assert!(Sleep::are_for_lock(&[&slept_in(&[(MONITOR, 60), (CONDITION, 40)])]));
-        assert!(!Sleep::are_for_lock(&[&slept_in(&[(MONITOR, 40), (CONDITION, 60)])]));
+        assert!(Sleep::are_for_lock(&[&slept_in(&[
+            (MONITOR, 60),
+            (CONDITION, 40)
+        ])]));
+        assert!(!Sleep::are_for_lock(&[&slept_in(&[
+            (MONITOR, 40),
+            (CONDITION, 60)
+        ])]));
         let [one, other] = [(MONITOR, 90), (CONDITION, 10)].map(|site| slept_in(&[site]));
         assert!(Sleep::are_for_lock(&[&one, &other]));
         assert!(!Sleep::are_for_lock(&[]));

@@ -83,7 +83,7 @@ fn requests() -> impl Strategy<Value = Request> {
         }),
         Just(Request::Stop),
         Just(Request::Look),
-        Just(Request::Asleep),
+        any::<u64>().prop_map(|from_ns| Request::Asleep { from_ns }),
     ]
 }
 

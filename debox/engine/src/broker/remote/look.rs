@@ -27,9 +27,12 @@ impl RemoteSession {
         Ok(LiveTables { ended, ..tables })
     }
 
-    /// The calls that threads are asleep in, with numbers for the places of their stacks.
-    pub(crate) fn sleeping_tasks(&mut self) -> Result<HashMap<u32, types::in_flight>> {
-        let bytes = self.ask_for_all(&Request::Asleep)?;
+    /// The calls that threads have been asleep in since `from_ns` or later, with numbers for the places of their stacks.
+    pub(crate) fn sleeping_tasks(
+        &mut self,
+        from_ns: u64,
+    ) -> Result<HashMap<u32, types::in_flight>> {
+        let bytes = self.ask_for_all(&Request::Asleep { from_ns })?;
         let tasks = look::decode_tasks(&bytes).context("its tasks are not understood")?;
         let tasks = tasks.into_iter().map(|(at, mut task, stack)| {
             for (to, place) in task.frames.iter_mut().zip(stack) {

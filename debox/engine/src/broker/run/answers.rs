@@ -82,9 +82,9 @@ impl Run {
         self.send_all(connection, &look::encode(&tables))
     }
 
-    pub(super) fn asleep(&mut self, connection: &OwnedFd) -> Result<()> {
+    pub(super) fn asleep(&mut self, connection: &OwnedFd, from_ns: u64) -> Result<()> {
         self.looks.begin_tasks()?;
-        let tasks = self.session.tasks_in_flight()?;
+        let tasks = self.session.tasks_in_flight_from(from_ns)?;
         let addresses = tasks.values().flat_map(frames_of_task);
         for address in addresses {
             self.text_of(*address);
