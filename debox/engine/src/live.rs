@@ -137,7 +137,7 @@ impl Live {
     pub fn look(&mut self) -> Result<Look> {
         let began = Instant::now();
         self.source.poll(Duration::ZERO)?;
-        let tables = self.source.take()?;
+        let mut tables = self.source.take()?;
         let (from_ns, to_ns) = (self.looked_ns, monotonic_ns());
         let lookups = self.source.lookups();
         let mut waits: Vec<LiveWait> = tables
@@ -153,7 +153,7 @@ impl Live {
         )?;
         self.open.take_out_shown(&mut waits);
         waits.extend(open);
-        let (living, ended) = (&tables.living, &tables.ended);
+        let (living, ended) = (&mut tables.living, &tables.ended);
         let threads = self.times.look(&mut self.texts, living, ended, to_ns);
         let lost = tables.lost;
         let lost_before = std::mem::replace(&mut self.lost, lost);

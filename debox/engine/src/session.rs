@@ -36,6 +36,7 @@ mod live;
 mod programs;
 mod snapshot;
 mod tables;
+mod thread_table;
 
 pub use crate::clock::monotonic_ns;
 use configure::{configure, configure_role, join_gate};

@@ -39,10 +39,11 @@ struct Totals {
 }
 
 impl ThreadTimes {
+    /// Closes the open parts of those that live.
     pub fn look(
         &mut self,
         texts: &mut Texts,
-        living: &[types::thread],
+        living: &mut [types::thread],
         ended: &[types::thread],
         now_ns: u64,
     ) -> Vec<LiveThread> {
@@ -53,9 +54,8 @@ impl ThreadTimes {
             threads.push(since(texts, thread, &totals(thread), &last, true));
         }
         for thread in living {
-            let mut closed = *thread;
-            close_open_part(&mut closed, now_ns, Tap::Kernel);
-            let now = totals(&closed);
+            close_open_part(thread, now_ns, Tap::Kernel);
+            let now = totals(thread);
             let last = before.remove(&id_of(thread)).unwrap_or_default();
             threads.push(since(texts, thread, &now, &last, false));
             self.totals.insert(id_of(thread), now);
@@ -117,13 +117,13 @@ mod tests {
             birth_ns: 1_000,
             ..types::thread::default()
         };
-        let first = times.look(&mut texts, &[thread], &[], 1_500);
+        let first = times.look(&mut texts, &mut [thread], &[], 1_500);
         assert_eq!(first[0].blocked_ns, 500);
         thread.calls = 3;
-        let second = times.look(&mut texts, &[thread], &[], 2_500);
+        let second = times.look(&mut texts, &mut [thread], &[], 2_500);
         assert_eq!((second[0].blocked_ns, second[0].calls), (1_000, 3));
         thread.between[tables::PART_BLOCKED] = 2_000;
-        let last = times.look(&mut texts, &[], &[thread], 4_000);
+        let last = times.look(&mut texts, &mut [], &[thread], 4_000);
         assert_eq!((last[0].blocked_ns, last[0].has_ended), (500, true));
         assert!(times.totals.is_empty());
     }

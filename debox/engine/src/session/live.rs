@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::Session;
+use super::{thread_table, Session};
 use crate::tables::{self, types};
 
 /// How long a probe may go on writing to the table that it began with.
@@ -46,16 +46,8 @@ impl Session {
 
     /// The monitored threads.
     pub(crate) fn living_threads(&self) -> Result<Vec<types::thread>> {
-        let used = self.threads_given_out();
-        let threads = &self.skel.maps.threads;
-        let entries = threads
-            .lookup_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY)
-            .context("cannot read the table of threads")?;
-        let read = entries.take(used as usize);
-        let read = read.filter_map(|(_, thread)| tables::read_value::<types::thread>(&thread));
-        Ok(read
-            .filter(|thread| thread.state == tables::THREAD_LIVE)
-            .collect())
+        let used = self.threads_given_out().min(self.options.max_threads);
+        thread_table::living(&self.skel.maps.threads, used)
     }
 
     /// The threads that have ended since the last time.
