@@ -167,11 +167,11 @@ function told(aside) {
 function answer() {
   const dead = data.deadlocks[0];
   const finding = data.findings.find((one) => one.kind === "deadlock");
-  const loop = dead ? null : blockedLoop();
+  const loop = dead ? null : data.loop_text;
   const between = dead ? [] : processWaits().filter((one) => one.ns > Math.max(0, ...causes().map((cause) => cause.ns)));
   const of = data.active_text.length ? capital(data.active_text[0]) + "." : "";
   const says = dead && finding ? finding.text.split(": ").slice(0, 2).join(": ") + "."
-    : loop ? blockedLoopSays(loop)
+    : loop ? capital(loop) + "."
     : of ? of
     : data.headline_text.length ? capital(data.headline_text[0]) + "." : "The recording shows no time of any thread.";
   const aside = data.active ? data.active.idle_ns : 0;

@@ -22,19 +22,6 @@ function loops() {
       shows: (l) => chosen.thread === null || l.comm === chosen.thread }));
 }
 
-// Causes also contain waits of other threads, so a loop is the answer from this part of the largest cause on.
-const MOST_OF_CAUSE = 0.9;
-
-// The loop that is the answer.
-function blockedLoop() {
-  const most = data.loops[0];
-  const largest = data.active ? Math.max(0, ...causes().map((one) => one.ns)) : 0;
-  return most && most.causes.length && most.blocked_ns > 0 && most.blocked_ns >= largest * MOST_OF_CAUSE ? most : null;
-}
-
-const blockedLoopSays = (one) => `The event loop of ${one.comm} was blocked for ${time(one.blocked_ns)}, ` +
-  `mostly by ${causeOfLoop(one.causes[0])} in ${one.causes[0].call}.`;
-
 // Who runs the inner loop: the innermost function that is not of a library of event loops.
 const OF_LIBRARIES = /^(uv_|ev_|event_|epoll_|g_main_|g_poll|poll|ppoll|select|__|syscall\b)/;
 const beginner = (cause) => cause.is_inner_loop ? cause.stack.findLast((frame) => !OF_LIBRARIES.test(frame)) : "";

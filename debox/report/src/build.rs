@@ -83,6 +83,7 @@ pub fn report(
         headline_text: Vec::new(),
         active: None,
         active_text: Vec::new(),
+        loop_text: None,
         account: None,
         samples: None,
         spins: None,
@@ -170,6 +171,7 @@ fn add_headline(report: &mut Report, history: &History, resting: LabelSums) {
     let (headline_text, active_text) = (words(report.headline.as_ref()), words(active.as_ref()));
     (report.headline_text, report.active_text) = (headline_text, active_text);
     report.active = active;
+    report.loop_text = headline::blocked_loop(&report.loops, report.active.as_ref());
 }
 
 fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names) -> Call {

@@ -41,6 +41,14 @@ pub struct LoopCause {
 }
 
 impl LoopCause {
+    /// What was waited for, in words.
+    pub fn what(&self) -> &str {
+        match self.is_inner_loop {
+            true => "another loop inside it",
+            false => &self.label,
+        }
+    }
+
     /// Whether both are one row.
     pub(crate) fn is_like(&self, other: &LoopCause) -> bool {
         (&self.call, &self.label, self.is_inner_loop)

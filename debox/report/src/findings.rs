@@ -184,10 +184,7 @@ impl<'a> Finder<'a> {
                 one.tid,
                 time(one.blocked_ns),
                 time(cause.blocked_ns),
-                match cause.is_inner_loop {
-                    true => "another loop inside it",
-                    false => cause.label.as_str(),
-                },
+                cause.what(),
                 cause.call,
                 counted(cause.count, "time"),
                 time(cause.longest_ns)

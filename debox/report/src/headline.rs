@@ -8,10 +8,15 @@ use std::collections::BTreeSet;
 
 use debox_model::report::headline_words::{percent, shares, what_matters, MOST};
 use debox_model::report::{is_server_call, Account, CallTime, Headline, Share, Totals};
+use kit_units::time;
 
 use crate::aggregate::LabelSums;
+use crate::event_loop::EventLoop;
 use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
 use crate::rest::FUTEX;
+
+/// Causes also contain waits of other threads, so a loop comes first from this part of the largest cause on.
+const MOST_OF_CAUSE: f64 = 0.9;
 
 /// The first lines of a report. `is_of_run`: whether time that threads computed between their calls is
 /// included.
@@ -74,6 +79,23 @@ pub fn active(report: &Report, resting: &LabelSums) -> Option<Headline> {
         shares,
         in_call,
         short_lived: headline.short_lived.clone(),
+    })
+}
+
+/// Of the event loop that was blocked for longest, if that matters as much as the largest cause: by what.
+pub fn blocked_loop(loops: &[EventLoop], active: Option<&Headline>) -> Option<String> {
+    let most = loops.first().filter(|most| most.blocked_ns > 0)?;
+    let cause = most.causes.first()?;
+    let shares = active.iter().flat_map(|active| &active.shares);
+    let largest = shares.map(|share| share.ns).max().unwrap_or(0);
+    (most.blocked_ns as f64 >= largest as f64 * MOST_OF_CAUSE).then(|| {
+        format!(
+            "the event loop of {} was blocked for {}, mostly by {} in {}",
+            most.comm,
+            time(most.blocked_ns),
+            cause.what(),
+            cause.call
+        )
     })
 }
 
@@ -151,4 +173,53 @@ fn sleeps(matrix: &Matrix, waits: &[Wait]) -> Vec<Share> {
         .filter(|(.., cell)| cell.blocked_ns > 0)
         .map(share)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_loop::LoopCause;
+
+    #[test]
+    fn a_loop_comes_first_if_it_was_blocked_for_about_as_long_as_the_largest_cause() {
+        let cause = LoopCause {
+            call: "pread64".to_string(),
+            label: "page read".to_string(),
+            class: "disk".to_string(),
+            is_inner_loop: false,
+            count: 3,
+            blocked_ns: 95,
+            longest_ns: 50,
+            caller: None,
+            stack: Vec::new(),
+            resource: None,
+        };
+        let blocked = EventLoop {
+            pid: 1,
+            tid: 1,
+            comm: "server".to_string(),
+            waits: 10,
+            blocked_ns: 95,
+            longest_turn_ns: 0,
+            longest_turn_at_ns: 0,
+            long_turns: 0,
+            causes: vec![cause],
+        };
+        let headline = |ns| Headline {
+            shares: vec![Share {
+                cause: "futex".to_string(),
+                ns,
+                ..Share::default()
+            }],
+            ..Headline::default()
+        };
+        let [longer, about_as_long] = [200, 100].map(headline);
+        let loops = [blocked];
+        assert_eq!(blocked_loop(&loops, Some(&longer)), None);
+        let said = "the event loop of server was blocked for 95 ns, mostly by page read in pread64";
+        let found = blocked_loop(&loops, Some(&about_as_long));
+        assert_eq!(found.as_deref(), Some(said));
+        assert_eq!(blocked_loop(&loops, None), found);
+        assert_eq!(blocked_loop(&[], Some(&longer)), None);
+    }
 }

@@ -28,6 +28,8 @@ pub struct Report {
     pub active: Option<Headline>,
     /// Its words, one line each.
     pub active_text: Vec<String>,
+    /// The event loop that was blocked for about as long as the largest cause or longer, in words.
+    pub loop_text: Option<String>,
     /// All of the threads' time, in calls and between them, as the recorder wrote it. Null: the recording has no
     /// end, or there are several.
     pub account: Option<Totals>,

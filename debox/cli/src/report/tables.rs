@@ -103,7 +103,10 @@ fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         options,
     )?;
     let mut style = Style::new().bold();
-    for text in &report.headline_text {
+    // A deadlock comes first, among the findings.
+    let blocked_loop = report.loop_text.iter();
+    let blocked_loop = blocked_loop.filter(|_| report.deadlocks.is_empty());
+    for text in blocked_loop.chain(&report.headline_text) {
         line(out, text, style, options)?;
         style = Style::new();
     }

@@ -298,6 +298,9 @@ fn what_keeps_a_loop_from_its_events_is_found() {
         "{text}"
     );
     assert!(text.contains("9 turns took 10 ms or more"), "{text}");
+    let first = report.loop_text.expect("the loop is the answer");
+    let said = "was blocked for 450 ms, mostly by another loop inside it in epoll_wait";
+    assert!(first.ends_with(said), "{first}");
     // By process: both waited for the disk, and neither for idle waits.
     let row = report
         .by_process
