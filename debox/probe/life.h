@@ -489,7 +489,8 @@ int show_tasks(struct bpf_iter__task *ctx)
 	if (!index)
 		return 0;
 	thread = thread_at(index - 1);
-	if (show_from_ns && thread && thread->mode == MODE_BLOCKED && part_began(thread) < show_from_ns)
+	if (show_from_ns && thread && thread->mode == MODE_BLOCKED &&
+	    part_began(thread) < show_from_ns)
 		return 0;
 	__builtin_memset(out, 0, sizeof(*out));
 	out->index = index;

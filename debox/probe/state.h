@@ -50,7 +50,10 @@ __u32 enrol_client;
 __u32 enrol_ancestor; /* 0, or the process that it must descend from */
 bool enrol_armed;
 bool enrol_learns; /* only learn the client's PID namespace, which is the task's */
-/* Set before the tasks are shown: of those that sleep in a monitored call, only whose wait began then or later. 0: all. */
+/*
+ * Set before the tasks are shown: of those that sleep in a monitored call, only whose wait began
+ * then or later. 0: all.
+ */
 __u64 show_from_ns;
 __u32 enrol_count; /* threads that were enrolled this way so far */
 __u32 ids_changed; /* how often a thread no longer belonged to its client */
