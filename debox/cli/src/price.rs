@@ -103,39 +103,45 @@ fn call() -> Duration {
 
 /// A wait for a byte from another thread on the same CPU, with its calls.
 fn wait() -> io::Result<Duration> {
-    let here = thread::spawn(|| {
+    let here = thread::Builder::new().spawn(|| {
         stay_on_this_cpu()?;
         let (mut their_end, mut there) = io::pipe()?;
         let (mut back, mut their_answer) = io::pipe()?;
         // It has the CPU and the policy of this one.
-        thread::spawn(move || {
+        let partner = thread::Builder::new().spawn(move || {
             let mut byte = [0];
             while matches!(their_end.read(&mut byte), Ok(1)) {
                 if their_answer.write_all(&byte).is_err() {
                     break;
                 }
             }
-        });
+        })?;
         // Two waits a round trip: one on each side.
         let round_trip = fastest(ROUND_TRIPS, || {
             there.write_all(&[0])?;
             back.read_exact(&mut [0])
-        })?;
-        Ok(round_trip / 2)
-    });
+        });
+        // It ends when nothing more can come.
+        drop(there);
+        let ended = partner.join();
+        ended.map_err(|_| io::Error::other("the other thread that measures has failed"))?;
+        Ok(round_trip? / 2)
+    })?;
     here.join()
         .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has ended")))
 }
 
 /// Keeps the calling thread where it is, and from being preempted by those that it wakes.
 fn stay_on_this_cpu() -> io::Result<()> {
+    // SAFETY: takes nothing, and returns a number.
+    let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::other("it runs on a CPU beyond the first 1,024"));
+    }
     // SAFETY: sets of CPUs and parameters are plain integers, for which zero is a value, and the calls read as much.
     let done = unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(
-            usize::try_from(libc::sched_getcpu()).unwrap_or(0),
-            &mut cpus,
-        );
+        libc::CPU_SET(cpu, &mut cpus);
         let none: libc::sched_param = std::mem::zeroed();
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &cpus) == 0
             && libc::sched_setscheduler(0, libc::SCHED_BATCH, &none) == 0
