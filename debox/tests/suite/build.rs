@@ -38,6 +38,11 @@ fn main() {
     let programs = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("programs");
     std::fs::create_dir_all(&programs).expect("the build directory is writable");
     println!("cargo::rerun-if-changed={}", sources.display());
+    // What the programs include from elsewhere.
+    for included in ["engine/src/broker/version.h", "preload/c", "include"] {
+        let included = manifest.join("../..").join(included);
+        println!("cargo::rerun-if-changed={}", included.display());
+    }
     println!("cargo::rerun-if-env-changed=CC");
 
     for entry in std::fs::read_dir(&sources).expect("debox/tests/truth/programs is there") {
