@@ -13,7 +13,6 @@ time is from the navigation to the end of the drawing, as median and range.
 import argparse
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,9 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "debox/tests/operator"))
-from browser import Browser  # noqa: E402  (found by the line above)
-
-CHROMIUM = any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+from browser import Browser, chromium  # noqa: E402  (found by the line above)
 
 
 def main():
@@ -38,7 +35,7 @@ def main():
             run([options.debox, "report", file, "--html", f"{scratch}/report.html"], scratch)
             for _ in range(options.rounds)
         ]
-        opened = [open_page(Path(scratch) / "report.html") for _ in range(options.rounds)] if CHROMIUM else []
+        opened = [open_page(Path(scratch) / "report.html") for _ in range(options.rounds)] if chromium() else []
         size = os.path.getsize(f"{scratch}/report.html")
     print(f"{'':24} {'wall':>8} {'user':>8} {'kernel':>8}   seconds, medians of {options.rounds}")
     for name, rounds in ("in the terminal", runs), ("and as a page", runs_page):

@@ -11,7 +11,7 @@ trip, which has two sleeps and four calls.
 And what does `debox top` cost itself at so many threads that sleep (`--threads`): its CPU time in percent of one CPU,
 after the first look, over `--looks` looks of 2 s, as median and range of them.
 
-`--only details` (eight minutes) asks the first question of `debox` alone, by what it is asked to measure.
+`--only details` (ten minutes) asks the first question of `debox` alone, by what it is asked to measure.
 """
 
 import argparse

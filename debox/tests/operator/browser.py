@@ -12,11 +12,17 @@ import time
 NAMES = {"Enter": ("Enter", "Enter", 13, "\r"), "Escape": ("Escape", "Escape", 27, "")}
 
 
+def chromium():
+    """The browser's program, or None."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 class Browser:
     """One page. `complaints`: errors and warnings in its console."""
 
     def __init__(self, url, width=1280, height=900):
-        program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        program = chromium()
         if not program:
             raise RuntimeError("no Chromium: scripts/setup browser")
         self.complaints = []
