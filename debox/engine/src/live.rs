@@ -13,10 +13,10 @@ mod thread_times;
 pub use rows::{Holder, LiveWait, Waker};
 pub use thread_times::LiveThread;
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use foldhash::HashMap;
 
 use crate::clock::monotonic_ns;
 use crate::collect::cpu_owner_kind;
@@ -97,7 +97,7 @@ impl Live {
             source,
             times: ThreadTimes::default(),
             open: OpenWaits::default(),
-            cpu_ns: HashMap::new(),
+            cpu_ns: HashMap::default(),
             lost: (0, 0),
             looked_ns: monotonic_ns(),
         })
@@ -172,7 +172,7 @@ impl Live {
     }
 
     fn cpu_held(&mut self, cpus: &[(types::cpu_key, types::cpu_row)]) -> Vec<CpuHeld> {
-        let mut sums: HashMap<(u32, u32), (u64, [i8; 16])> = HashMap::new();
+        let mut sums: HashMap<(u32, u32), (u64, [i8; 16])> = HashMap::default();
         for (key, row) in cpus {
             let sum = sums.entry((key.kind, key.tgid)).or_insert((0, row.comm));
             tables::add(&mut sum.0, row.ns);

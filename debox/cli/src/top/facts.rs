@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One interval, as the view needs it: every wait with what it means, and every thread with where it belongs.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use debox::live::{CpuHeld, LiveThread, LiveWait, Look};
 use debox::report::CpuWaitKind;
 use debox::rest::{For, Waits};
+use foldhash::HashMap;
 use kit_console::printable;
 
 use super::loops::{Loops, Place, Running};
@@ -138,7 +138,7 @@ impl Known {
     /// By device: the process that has more than half of the time of all waits for it. The time that requests take
     /// together is the average number of requests that are there, so this is who fills the queue.
     fn disk_users(&mut self, waits: &[LiveWait]) -> HashMap<u32, DiskUser> {
-        let mut sums: HashMap<u32, HashMap<u32, (u64, Rc<str>)>> = HashMap::new();
+        let mut sums: HashMap<u32, HashMap<u32, (u64, Rc<str>)>> = HashMap::default();
         for wait in waits.iter().filter(|wait| &*wait.class == DISK) {
             let Some(device) = wait.device else { continue };
             let users = sums.entry(device).or_default();
@@ -181,7 +181,7 @@ fn purpose(wait: &LiveWait) -> Purpose {
 
 /// What the waits of processes are for, by the rule of the reports.
 fn purposes(waits: &[LiveWait]) -> HashMap<Purpose, For> {
-    let mut sums: HashMap<Purpose, Sum> = HashMap::new();
+    let mut sums: HashMap<Purpose, Sum> = HashMap::default();
     for wait in waits {
         let sum = sums.entry(purpose(wait)).or_default();
         let open = u64::from(wait.open_ns.is_some());

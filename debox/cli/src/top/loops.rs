@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The event loops among the threads: which of their waits are for events, and which keep them from their events.
 
-use std::collections::{HashMap, HashSet};
-
 use debox::live::{LiveThread, LiveWait};
 use debox::loops::{EventWait, Own, Serves, POLLS_MIN};
 use debox::serves;
+use foldhash::{HashMap, HashSet};
 
 /// Threads that are asked in one look whom they serve, at most: each costs some microseconds.
 const ASKED_MAX: usize = 64;
@@ -195,7 +194,7 @@ fn events(wait: &LiveWait) -> Option<EventWait> {
 }
 
 fn shared(waiters: &HashMap<u32, Waiter>) -> HashSet<(u32, u64)> {
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::default();
     let places = waiters
         .values()
         .filter_map(|one| Some((one.pid, one.own.at()?)));

@@ -102,7 +102,9 @@ fn a_thread_with_one_client_is_no_loop() {
         wait(200, "fsync", "fsync writeback", "disk", None),
     ];
     let mut answers = Answers {
-        instances: [(4, Serves::NoClient), (7, Serves::One)].into(),
+        instances: [(4, Serves::NoClient), (7, Serves::One)]
+            .into_iter()
+            .collect(),
         ..Answers::default()
     };
     use Place::{Latch, Outside};
@@ -128,7 +130,10 @@ fn a_main_thread_that_polls_for_several_is_a_loop() {
         sleep(401),
     ];
     let mut answers = Answers {
-        threads: [100, 200, 401].map(|tid| (tid, Serves::Several)).into(),
+        threads: [100, 200, 401]
+            .map(|tid| (tid, Serves::Several))
+            .into_iter()
+            .collect(),
         ..Answers::default()
     };
     answers.threads.insert(300, Serves::One);
@@ -152,7 +157,7 @@ fn threads_that_share_their_events_rest_between_turns() {
         wait(101, "fsync", "fsync writeback", "disk", None),
     ];
     let mut answers = Answers {
-        instances: [(9, Serves::Several)].into(),
+        instances: [(9, Serves::Several)].into_iter().collect(),
         ..Answers::default()
     };
     use Place::{Events, Inside, Outside};
@@ -164,7 +169,7 @@ fn threads_that_share_their_events_rest_between_turns() {
 fn answers_are_kept_and_asked_for_again() {
     let mut loops = Loops::default();
     let mut answers = Answers {
-        instances: [(9, Serves::NoClient)].into(),
+        instances: [(9, Serves::NoClient)].into_iter().collect(),
         ..Answers::default()
     };
     let waits = [epoll(100, 9)];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What processes are called, where they belong, and which numbers they have inside of their containers.
 
-use std::collections::HashMap;
 use std::fs;
 use std::rc::Rc;
 
 use debox::live::Look;
 use debox::targets::{inner_pid, place_of};
+use foldhash::HashMap;
 use kit_console::printable;
 
 /// The most processes whose names are remembered.

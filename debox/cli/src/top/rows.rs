@@ -2,11 +2,11 @@
 //! Rows: the waits of an interval by process, thread, unit, call, label, class, resource or owner.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use debox::live::LiveWait;
 use debox::predicate::Predicate;
+use foldhash::HashMap;
 use kit_console::printable;
 
 use super::facts::{Fact, Facts, Meaning, ThreadFact};
@@ -92,7 +92,7 @@ impl Time {
 
 /// The rows, sorted.
 pub fn rows(facts: &Facts, choice: &Choice) -> Vec<Row> {
-    let mut sums: HashMap<Rc<str>, Sums> = HashMap::new();
+    let mut sums: HashMap<Rc<str>, Sums> = HashMap::default();
     for fact in &facts.waits {
         if is_shown(fact, choice) {
             add_wait(&mut sums, fact, choice.by);
@@ -101,9 +101,8 @@ pub fn rows(facts: &Facts, choice: &Choice) -> Vec<Row> {
     // A filter is about waits at a place; waits for a CPU and computing are not among those.
     if choice.filter.is_none() {
         for fact in &facts.threads {
-            let belongs = |(by, key): &(By, Rc<str>)| {
-                thread_key(fact, *by).is_some_and(|(own, _)| own == *key)
-            };
+            let belongs =
+                |(by, key): &(By, Rc<str>)| thread_key(fact, *by).is_some_and(|own| own == *key);
             if choice.within.iter().all(belongs) {
                 add_thread(&mut sums, fact, choice.by);
             }
@@ -137,60 +136,58 @@ pub fn is_shown(fact: &Fact, choice: &Choice) -> bool {
         && choice
             .within
             .iter()
-            .all(|(by, key)| key_of(fact, *by).0 == *key)
+            .all(|(by, key)| key_of(fact, *by) == *key)
         && choice
             .filter
             .as_ref()
             .is_none_or(|filter| filter.holds(&fact.wait))
 }
 
-/// What group a wait belongs to, and the group's name.
-fn key_of(fact: &Fact, by: By) -> (Rc<str>, String) {
+/// What group a wait belongs to.
+fn key_of(fact: &Fact, by: By) -> Rc<str> {
     let wait = &fact.wait;
-    let named = |text: &str| (Rc::from(text), printable(text).into_owned());
     match by {
-        By::Process => (wait.pid.to_string().into(), fact.process.to_string()),
-        By::Thread => (
-            wait.tid.to_string().into(),
-            printable(&wait.comm).into_owned(),
-        ),
-        By::Unit => named(&fact.place),
-        By::Call => named(&wait.call),
-        By::Label => named(&wait.label),
-        By::Class if fact.meaning == Meaning::BlocksLoop => named(BLOCKED_LOOP),
-        By::Class => named(&wait.class),
-        By::Resource => named(&resource(wait).unwrap_or_else(|| "(not known)".to_string())),
+        By::Process => wait.pid.to_string().into(),
+        By::Thread => wait.tid.to_string().into(),
+        By::Unit => Rc::clone(&fact.place),
+        By::Call => Rc::clone(&wait.call),
+        By::Label => Rc::clone(&wait.label),
+        By::Class if fact.meaning == Meaning::BlocksLoop => BLOCKED_LOOP.into(),
+        By::Class => Rc::clone(&wait.class),
+        By::Resource => match resource(wait) {
+            Some(resource) => resource.into(),
+            None => "(not known)".into(),
+        },
         By::Owner => match owner(fact) {
-            Some(owner) => named(&owner),
-            None => named("(no owner known)"),
+            Some(owner) => owner.into(),
+            None => "(no owner known)".into(),
         },
     }
 }
 
-fn thread_key(fact: &ThreadFact, by: By) -> Option<(Rc<str>, String)> {
+fn thread_key(fact: &ThreadFact, by: By) -> Option<Rc<str>> {
     let thread = &fact.thread;
     Some(match by {
-        By::Process => (thread.pid.to_string().into(), fact.process.to_string()),
-        By::Thread => (
-            thread.tid.to_string().into(),
-            printable(&thread.comm).into_owned(),
-        ),
-        By::Unit => (Rc::clone(&fact.place), fact.place.to_string()),
+        By::Process => thread.pid.to_string().into(),
+        By::Thread => thread.tid.to_string().into(),
+        By::Unit => Rc::clone(&fact.place),
         By::Call | By::Resource => return None,
-        By::Label => (CPU_WAIT.0.into(), CPU_WAIT.0.to_string()),
-        By::Class => (CPU_WAIT.1.into(), CPU_WAIT.1.to_string()),
-        By::Owner => {
-            let holder = fact.cpu_holder.clone()?;
-            (Rc::clone(&holder), holder.to_string())
-        }
+        By::Label => CPU_WAIT.0.into(),
+        By::Class => CPU_WAIT.1.into(),
+        By::Owner => fact.cpu_holder.clone()?,
     })
 }
 
 fn add_wait(sums: &mut HashMap<Rc<str>, Sums>, fact: &Fact, by: By) {
     let wait = &fact.wait;
-    let (key, name) = key_of(fact, by);
-    let sum = sums.entry(Rc::clone(&key)).or_default();
-    sum.begin(key, name, by, (wait.pid, wait.tid), fact.inside);
+    let sum = sum_of(sums, key_of(fact, by), |key| {
+        let name = match by {
+            By::Process => fact.process.to_string(),
+            By::Thread => printable(&wait.comm).into_owned(),
+            _ => printable(key).into_owned(),
+        };
+        begun(key, name, by, (wait.pid, wait.tid), fact.inside)
+    });
     let row = &mut sum.row;
     row.waits += wait.count;
     row.open += u64::from(wait.open_ns.is_some());
@@ -217,11 +214,17 @@ fn add_thread(sums: &mut HashMap<Rc<str>, Sums>, fact: &ThreadFact, by: By) {
     if ready_ns == 0 && !(is_of_tasks && thread.cpu_ns > 0) {
         return;
     }
-    let Some((key, name)) = thread_key(fact, by) else {
+    let Some(key) = thread_key(fact, by) else {
         return;
     };
-    let sum = sums.entry(Rc::clone(&key)).or_default();
-    sum.begin(key, name, by, (thread.pid, thread.tid), fact.inside);
+    let sum = sum_of(sums, key, |key| {
+        let name = match by {
+            By::Process => fact.process.to_string(),
+            By::Thread => printable(&thread.comm).into_owned(),
+            _ => key.to_string(),
+        };
+        begun(key, name, by, (thread.pid, thread.tid), fact.inside)
+    });
     sum.row.waiting_ns += ready_ns;
     sum.row.harm_ns += ready_ns;
     if is_of_tasks {
@@ -237,29 +240,34 @@ fn add_thread(sums: &mut HashMap<Rc<str>, Sums>, fact: &ThreadFact, by: By) {
     }
 }
 
-impl Sums {
-    fn begin(
-        &mut self,
-        key: Rc<str>,
-        name: String,
-        by: By,
-        (pid, tid): (u32, u32),
-        inside: Inside,
-    ) {
-        let row = &mut self.row;
-        if !row.name.is_empty() {
-            return;
-        }
-        (row.key, row.name) = (key, name);
-        row.pid = matches!(by, By::Process | By::Thread).then_some(pid);
-        row.tid = (by == By::Thread).then_some(tid);
-        row.inside = inside.and_then(|(pid, tid)| match by {
+/// The sums of that key; there is a row from the first fact on.
+fn sum_of(
+    sums: &mut HashMap<Rc<str>, Sums>,
+    key: Rc<str>,
+    first: impl FnOnce(&Rc<str>) -> Row,
+) -> &mut Sums {
+    sums.entry(key).or_insert_with_key(|key| Sums {
+        row: first(key),
+        ..Sums::default()
+    })
+}
+
+fn begun(key: &Rc<str>, name: String, by: By, (pid, tid): (u32, u32), inside: Inside) -> Row {
+    Row {
+        key: Rc::clone(key),
+        name,
+        pid: matches!(by, By::Process | By::Thread).then_some(pid),
+        tid: (by == By::Thread).then_some(tid),
+        inside: inside.and_then(|(pid, tid)| match by {
             By::Process => Some(pid),
             By::Thread => Some(tid),
             _ => None,
-        });
+        }),
+        ..Row::default()
     }
+}
 
+impl Sums {
     fn finish(self) -> Row {
         let is_held_up = self.row.harm_ns.saturating_mul(10) > self.row.waiting_ns;
         Row {

@@ -4,9 +4,10 @@
 //! Such a wait's time is shown while it lasts, look by look. When it ends the kernel adds its whole time to its row;
 //! what was shown already is taken out of that.
 
-use std::collections::HashMap;
+use std::collections::HashMap as StdHashMap;
 
 use anyhow::Result;
+use foldhash::HashMap;
 
 use super::rows::{circumstances, Circumstances, LiveWait};
 use super::source::Source;
@@ -21,6 +22,8 @@ const SHOWN_FROM_NS: u64 = 20_000_000;
 
 /// A wait that lasts.
 struct Open {
+    /// The last look that showed it.
+    look: u64,
     began_ns: u64,
     /// How much of it was shown.
     shown_ns: u64,
@@ -36,6 +39,7 @@ pub(super) struct OpenWaits {
     open: HashMap<ThreadId, Open>,
     /// What was shown of waits, by thread, until they have ended.
     shown: HashMap<u32, Vec<Shown>>,
+    looks: u64,
 }
 
 struct Shown {
@@ -77,61 +81,55 @@ impl OpenWaits {
         living: &[types::thread],
         (from_ns, to_ns): (u64, u64),
     ) -> Result<Vec<LiveWait>> {
-        let mut before = std::mem::take(&mut self.open);
-        let asleep: Vec<&types::thread> = living
-            .iter()
-            .filter(|thread| {
-                thread.mode == tables::MODE_BLOCKED && began(thread) + SHOWN_FROM_NS <= to_ns
-            })
-            .collect();
-        let is_new = |thread: &&&types::thread| {
-            let known = before.get(&id_of(thread));
-            known.is_none_or(|open| open.began_ns != began(thread))
-        };
-        // Stacks are dear, and most threads have slept since the last look.
-        let first_new = asleep.iter().filter(is_new).map(|thread| began(thread));
-        let stacks = match first_new.min() {
-            Some(from_ns) => source.tasks(from_ns)?,
-            None => HashMap::new(),
-        };
+        self.looks += 1;
+        let look = self.looks;
         let mut waits = Vec::new();
-        for thread in asleep {
-            let (id, began_ns) = (id_of(thread), began(thread));
-            let known = before.remove(&id);
-            let (known, over) = match known {
-                Some(open) if open.began_ns == began_ns => (Some(open), None),
-                other => (None, other),
-            };
-            self.note_over(id, over);
-            let mut open = match known {
-                Some(open) => open,
-                None => open_wait(source, texts, thread, stacks.get(&thread.index))?,
-            };
-            // If it was too short to be shown at the last look, what came before that comes now.
-            let shown_ns = match open.shown_ns {
-                0 => to_ns - began_ns,
-                _ => to_ns - from_ns,
-            };
-            open.shown_ns += shown_ns;
-            waits.push(shown(texts, thread, &open, shown_ns, to_ns - began_ns));
-            self.open.insert(id, open);
+        let mut new = Vec::new();
+        for thread in living {
+            if thread.mode != tables::MODE_BLOCKED || began(thread) + SHOWN_FROM_NS > to_ns {
+                continue;
+            }
+            match self.open.get_mut(&id_of(thread)) {
+                Some(open) if open.began_ns == began(thread) => {
+                    open.look = look;
+                    waits.push(shown(texts, thread, open, (from_ns, to_ns)));
+                }
+                _ => new.push(thread),
+            }
         }
-        for (id, open) in before {
-            self.note_over(id, Some(open));
+        // Stacks are dear, and most threads have slept since the last look.
+        let first_new = new.iter().map(|thread| began(thread)).min();
+        let stacks = match first_new {
+            Some(from_ns) => source.tasks(from_ns)?,
+            None => StdHashMap::new(),
+        };
+        for thread in new {
+            let mut open = open_wait(source, texts, thread, stacks.get(&thread.index))?;
+            open.look = look;
+            waits.push(shown(texts, thread, &mut open, (from_ns, to_ns)));
+            if let Some(over) = self.open.insert(id_of(thread), open) {
+                note_over(&mut self.shown, thread.tid, &over);
+            }
         }
+        let shown = &mut self.shown;
+        self.open.retain(|(tid, _), open| {
+            let lasts = open.look == look;
+            if !lasts {
+                note_over(shown, *tid, open);
+            }
+            lasts
+        });
         Ok(waits)
     }
+}
 
-    /// A wait that is not there any more has ended.
-    fn note_over(&mut self, (tid, _): ThreadId, over: Option<Open>) {
-        if let Some(open) = over {
-            self.shown.entry(tid).or_default().push(Shown {
-                call: open.call,
-                ns: open.shown_ns,
-                looks: 0,
-            });
-        }
-    }
+/// A wait that is not there any more has ended.
+fn note_over(shown: &mut HashMap<u32, Vec<Shown>>, tid: u32, over: &Open) {
+    shown.entry(tid).or_default().push(Shown {
+        call: over.call,
+        ns: over.shown_ns,
+        looks: 0,
+    });
 }
 
 fn is_wait_for_events(call: u32) -> bool {
@@ -167,6 +165,7 @@ fn open_wait(
         lock_flags: thread.lock_flags,
     };
     Ok(Open {
+        look: 0,
         began_ns: began(thread),
         shown_ns: 0,
         is_ownable: wait.ownable != 0,
@@ -176,13 +175,20 @@ fn open_wait(
     })
 }
 
+/// The part of a wait between these two.
 fn shown(
     texts: &mut Texts,
     thread: &types::thread,
-    open: &Open,
-    shown_ns: u64,
-    lasts_ns: u64,
+    open: &mut Open,
+    (from_ns, to_ns): (u64, u64),
 ) -> LiveWait {
+    let lasts_ns = to_ns - open.began_ns;
+    // If it was too short to be shown at the last look, what came before that comes now.
+    let shown_ns = match open.shown_ns {
+        0 => lasts_ns,
+        _ => to_ns - from_ns,
+    };
+    open.shown_ns += shown_ns;
     let about = &open.about;
     LiveWait {
         pid: thread.tgid,

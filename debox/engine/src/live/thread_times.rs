@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where threads' time went between two looks.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::thread_id::{id_of, ThreadId};
 use crate::collect::close_open_part;
@@ -30,10 +30,13 @@ pub struct LiveThread {
 #[derive(Default)]
 pub(super) struct ThreadTimes {
     totals: HashMap<ThreadId, Totals>,
+    looks: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
+    /// The look that they are of.
+    look: u64,
     calls: u64,
     parts: [u64; tables::PARTS],
 }
@@ -47,29 +50,32 @@ impl ThreadTimes {
         ended: &[types::thread],
         now_ns: u64,
     ) -> Vec<LiveThread> {
-        let mut before = std::mem::take(&mut self.totals);
+        self.looks += 1;
+        let look = self.looks;
         let mut threads = Vec::with_capacity(living.len() + ended.len());
         for thread in ended {
-            let last = before.remove(&id_of(thread)).unwrap_or_default();
-            threads.push(since(texts, thread, &totals(thread), &last, true));
+            let last = self.totals.remove(&id_of(thread)).unwrap_or_default();
+            threads.push(since(texts, thread, &totals(thread, look), &last, true));
         }
         for thread in living {
             close_open_part(thread, now_ns, Tap::Kernel);
-            let now = totals(thread);
-            let last = before.remove(&id_of(thread)).unwrap_or_default();
-            threads.push(since(texts, thread, &now, &last, false));
-            self.totals.insert(id_of(thread), now);
+            let last = self.totals.entry(id_of(thread)).or_default();
+            let now = totals(thread, look);
+            threads.push(since(texts, thread, &now, last, false));
+            *last = now;
         }
+        self.totals.retain(|_, totals| totals.look == look);
         threads
     }
 }
 
-fn totals(thread: &types::thread) -> Totals {
+fn totals(thread: &types::thread, look: u64) -> Totals {
     let mut parts = thread.between;
     for (sum, in_calls) in parts.iter_mut().zip(thread.in_calls) {
         tables::add(sum, in_calls);
     }
     Totals {
+        look,
         calls: thread.calls,
         parts,
     }

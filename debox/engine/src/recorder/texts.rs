@@ -1,9 +1,10 @@
 //! Texts for the numbers in the records, each looked up once.
 
 use std::cell::Ref;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
+
+use foldhash::HashMap;
 
 use crate::broker::RemoteSession;
 use crate::calls;
@@ -105,12 +106,12 @@ impl Texts {
         Texts {
             looked_up: StackTable::new(detail.callsites),
             symbols,
-            texts: HashMap::new(),
-            comms: HashMap::new(),
-            calls: HashMap::new(),
-            places: HashMap::new(),
-            user_stacks: HashMap::new(),
-            resources: HashMap::new(),
+            texts: HashMap::default(),
+            comms: HashMap::default(),
+            calls: HashMap::default(),
+            places: HashMap::default(),
+            user_stacks: HashMap::default(),
+            resources: HashMap::default(),
         }
     }
 
