@@ -367,7 +367,10 @@ def server(command):
 @contextlib.contextmanager
 def prepared():
     with tempfile.TemporaryDirectory(prefix="hbench-peers.") as work:
-        paths = [os.path.join(work, "file"), os.path.join(work, "long-file")]
+        # As many directories down as hbench's own: each takes part of the time to find the file.
+        below = os.path.join(work, "sample-0", "some", "directories", "down")
+        os.makedirs(below)
+        paths = [os.path.join(below, "file"), os.path.join(work, "long-file")]
         for path, size in zip(paths, [1 << 20, 8 << 20]):
             with open(path, "wb") as file:
                 file.write(bytes(size))

@@ -8,7 +8,7 @@ mod semaphore;
 mod signal;
 mod wait;
 
-pub use memory::{Chunk, Mapping};
+pub use memory::{Chains, Chunk, Link, Mapping};
 pub use process::{affinity, bind_to_cpu, fork_and_wait, ppid, Peer, Program};
 pub use random::{drand48, lrand48, rand, random};
 pub use semaphore::Semaphores;

@@ -4,7 +4,7 @@
 use crate::benchmark::{Available, Benchmark, Failure};
 use crate::chain::{link, Disorder};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
+use crate::sys::{Chains, Mapping};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.latency",
@@ -28,12 +28,12 @@ const LINE: usize = 128;
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let bytes = sampler.size(variant)?;
-    let memory = Mapping::filled(bytes).available("allocate memory")?;
+    let chains = Chains::new(Mapping::filled(bytes).available("allocate memory")?);
     let order = Disorder::new().order(bytes / LINE);
     let words = order.iter().map(|line| *line as usize * LINE / 8);
-    let mut at = link(&memory.all(), words)?;
+    let mut at = link(&chains, words)?;
     sampler.time(|n| {
-        at = memory.all().follow(at, n);
+        at = at.follow(n);
         Ok(())
     })
 }

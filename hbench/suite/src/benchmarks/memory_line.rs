@@ -5,7 +5,7 @@
 use crate::benchmark::{Available, Benchmark, Failure};
 use crate::chain::{link, Disorder};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
+use crate::sys::{Chains, Mapping};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.line",
@@ -23,7 +23,7 @@ const BLOCK: usize = 1024;
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let (distance, bytes) = (sampler.size(variant)?, sampler.size("memory")?);
-    let memory = Mapping::filled(bytes).available("allocate memory")?;
+    let chains = Chains::new(Mapping::filled(bytes).available("allocate memory")?);
     let mut disorder = Disorder::new();
     let blocks = disorder.order(bytes / BLOCK);
     let mut within = disorder.order(BLOCK / distance);
@@ -35,9 +35,9 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
             .map(move |place| begin + *place as usize * distance);
         places.map(|byte| byte / 8).collect::<Vec<usize>>()
     });
-    let mut at = link(&memory.all(), words)?;
+    let mut at = link(&chains, words)?;
     sampler.time(|n| {
-        at = memory.all().follow(at, n);
+        at = at.follow(n);
         Ok(())
     })
 }

@@ -5,7 +5,7 @@
 use crate::benchmark::{Available, Benchmark, Failure};
 use crate::chain::{link, Disorder};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
+use crate::sys::{Chains, Mapping};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.other-page",
@@ -26,7 +26,7 @@ const GROUP: usize = 16;
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let bytes = sampler.size(variant)?;
-    let memory = Mapping::filled(bytes).available("allocate memory")?;
+    let chains = Chains::new(Mapping::filled(bytes).available("allocate memory")?);
     let mut disorder = Disorder::new();
     let pages = disorder.order(bytes / PAGE);
     let lines = disorder.order(PAGE / LINE);
@@ -39,15 +39,15 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
         let of_line = |line| group.iter().map(move |page| word(page, line) + 1);
         lines.iter().flat_map(of_line)
     });
-    let mut within = link(&memory.all(), of_one)?;
-    let mut across = link(&memory.all(), of_all)?;
+    let mut within = link(&chains, of_one)?;
+    let mut across = link(&chains, of_all)?;
     sampler.time_less(
         |n| {
-            across = memory.all().follow(across, n);
+            across = across.follow(n);
             Ok(())
         },
         |n| {
-            within = memory.all().follow(within, n);
+            within = within.follow(n);
             Ok(())
         },
     )

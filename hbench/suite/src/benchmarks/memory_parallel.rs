@@ -4,7 +4,7 @@
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::chain::{link, Disorder};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
+use crate::sys::{Chains, Link, Mapping};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.parallel",
@@ -38,14 +38,14 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
 fn follow<const CHAINS: usize>(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let size = variant.split('-').next().unwrap_or(variant);
     let bytes = sampler.size(size)?;
-    let memory = Mapping::filled(bytes).available("allocate memory")?;
+    let chains = Chains::new(Mapping::filled(bytes).available("allocate memory")?);
     let order = Disorder::new().order(bytes / LINE);
-    let word = |line: u32| line as usize * LINE / 8;
-    link(&memory.all(), order.iter().map(|line| word(*line)))?;
+    let words = order.iter().map(|line| *line as usize * LINE / 8);
+    let first = link(&chains, words)?;
     // Equally far from each other in one cycle, so that no chain uses lines that another one has just brought.
     let part = order.len() / CHAINS;
-    let starts: [u64; CHAINS] = std::array::from_fn(|chain| word(order[chain * part]) as u64);
-    let ends = memory.all().follow_together(starts, part as u64);
+    let starts: [Link; CHAINS] = std::array::from_fn(|chain| first.follow((chain * part) as u64));
+    let ends = Link::follow_together(starts, part as u64);
     let is_next = ends.iter().zip(starts.iter().cycle().skip(1));
     let is_next = is_next.filter(|(end, start)| end == start).count();
     verify(is_next == CHAINS, || {
@@ -53,7 +53,7 @@ fn follow<const CHAINS: usize>(sampler: &mut Sampler, variant: &str) -> Result<M
     })?;
     let mut at = starts;
     let measured = sampler.time(|n| {
-        at = memory.all().follow_together(at, n);
+        at = Link::follow_together(at, n);
         Ok(())
     })?;
     Ok(measured.times(CHAINS as u64))

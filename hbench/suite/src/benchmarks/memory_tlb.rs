@@ -5,7 +5,7 @@
 use crate::benchmark::{Available, Benchmark, Failure};
 use crate::chain::{link, Disorder};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
+use crate::sys::{Chains, Mapping};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.translation",
@@ -40,22 +40,20 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let memory = Mapping::anonymous(pages * PAGE).available("allocate memory")?;
     memory.in_small_pages();
     memory.all().write(1);
-    let close = Mapping::filled(pages * LINE).available("allocate memory")?;
+    let memory = Chains::new(memory);
+    let close = Chains::new(Mapping::filled(pages * LINE).available("allocate memory")?);
     let order = Disorder::new().order(pages);
     // Successive pages use successive lines: otherwise all of them would be in few sets of the caches.
     let apart = |page: &u32| *page as usize * PAGE / 8 + *page as usize % (PAGE / LINE) * LINE / 8;
-    let mut far = link(&memory.all(), order.iter().map(apart))?;
-    let mut near = link(
-        &close.all(),
-        order.iter().map(|line| *line as usize * LINE / 8),
-    )?;
+    let mut far = link(&memory, order.iter().map(apart))?;
+    let mut near = link(&close, order.iter().map(|line| *line as usize * LINE / 8))?;
     sampler.time_less(
         |n| {
-            far = memory.all().follow(far, n);
+            far = far.follow(n);
             Ok(())
         },
         |n| {
-            near = close.all().follow(near, n);
+            near = near.follow(n);
             Ok(())
         },
     )

@@ -7,8 +7,11 @@ use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU32;
 
+mod chains;
 mod doubles;
 mod strided;
+
+pub use chains::{Chains, Link};
 
 /// A mapping, unmapped when dropped.
 #[derive(Debug)]
@@ -237,12 +240,6 @@ impl Chunk<'_> {
         })
     }
 
-    pub fn set(&self, word: usize, value: u64) {
-        assert!(word < self.words);
-        // SAFETY: the word lies within the chunk.
-        unsafe { self.begin.add(word).write_volatile(value) };
-    }
-
     /// The first word of each of two cache lines.
     ///
     /// # Panics
@@ -259,36 +256,6 @@ impl Chunk<'_> {
             )
         }
     }
-
-    /// Follows a chain of indices of words, so many steps; each word has the index of the next.
-    #[inline(never)]
-    pub fn follow(&self, from: u64, steps: u64) -> u64 {
-        let mut at = from;
-        for _ in 0..steps {
-            let inside = (at as usize).min(self.words - 1);
-            // SAFETY: the word lies within the chunk.
-            at = unsafe { self.begin.add(inside).read_volatile() };
-        }
-        at
-    }
-
-    /// As [`Chunk::follow`], of several chains at the same time; `steps` of each.
-    #[inline(never)]
-    pub fn follow_together<const CHAINS: usize>(
-        &self,
-        from: [u64; CHAINS],
-        steps: u64,
-    ) -> [u64; CHAINS] {
-        let mut at = from;
-        for _ in 0..steps {
-            for at in &mut at {
-                let inside = (*at as usize).min(self.words - 1);
-                // SAFETY: the word lies within the chunk.
-                *at = unsafe { self.begin.add(inside).read_volatile() };
-            }
-        }
-        at
-    }
 }
 
 #[cfg(test)]
@@ -300,7 +267,7 @@ mod tests {
         let from = Mapping::filled(4096 + 24).expect("memory");
         let to = Mapping::anonymous(4096 + 24).expect("memory");
         assert_eq!(from.all().read(), 515);
-        from.all().set(514, 3);
+        from.chunk(514 * 8, 8).write(3);
         to.all().copy_from(&from.all());
         assert_eq!(to.all().read(), 517);
         to.all().clear_by_library();
@@ -311,16 +278,5 @@ mod tests {
         assert_eq!(to.all().sample(4096), 18);
         to.give_back();
         assert_eq!(to.all().read(), 0);
-    }
-
-    #[test]
-    fn a_chain_is_followed() {
-        let memory = Mapping::anonymous(64).expect("memory");
-        for (word, next) in [(0, 5), (5, 2), (2, 0)] {
-            memory.all().set(word, next);
-        }
-        assert_eq!(memory.all().follow(0, 2), 2);
-        assert_eq!(memory.all().follow(0, 3), 0);
-        assert_eq!(memory.all().follow_together([0, 5], 2), [2, 0]);
     }
 }
