@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls that the standard library does not have, made safe.
 
+pub mod file;
 mod memory;
 mod process;
 mod random;

@@ -2,11 +2,12 @@
 //! Looking at an open file.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
 
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 use crate::scratch;
+use crate::sys::file;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "file.fstat",
@@ -22,10 +23,10 @@ pub const BENCHMARK: Benchmark = Benchmark {
 
 fn measure(sampler: &mut Sampler, _variant: &str) -> Result<Measured, Failure> {
     let (path, inode) = scratch::named(sampler.directory())?;
-    let file = File::open(path).available("open a file")?;
+    let opened = File::open(path).available("open a file")?;
     sampler.time(|n| {
         for _ in 0..n {
-            let found = file.metadata().available("look at a file")?.ino();
+            let found = file::fstat(opened.as_fd()).available("look at a file")?;
             verify(found == inode, || format!("inode {found}"))?;
         }
         Ok(())

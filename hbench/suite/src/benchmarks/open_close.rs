@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opening a cached file, and closing it.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 use crate::scratch;
+use crate::sys::file;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "file.open",
@@ -23,17 +23,18 @@ pub const BENCHMARK: Benchmark = Benchmark {
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let (path, inode) = scratch::named(sampler.directory())?;
     let is_allowed = sampler.may_drop_caches();
-    let open = || -> Result<File, Failure> { File::open(&path).available("open a file") };
-    let check = |file: &File| {
-        let found = file.metadata().available("look at a file")?.ino();
+    let name = file::name(&path).available("name a file")?;
+    let open = || file::open(&name).available("open a file");
+    let check = |opened: &OwnedFd| {
+        let found = file::fstat(opened.as_fd()).available("look at a file")?;
         verify(found == inode, || format!("inode {found}"))
     };
     check(&open()?)?;
     if variant == "cold" {
         return sampler.time_each(|watch| {
             scratch::drop_caches(is_allowed)?;
-            let file = watch.time(1, open)?;
-            check(&file)
+            let opened = watch.time(1, open)?;
+            check(&opened)
         });
     }
     sampler.time(|n| (0..n).try_for_each(|_| open().map(drop)))

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Looking at a cached file by its name.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
 use crate::scratch;
+use crate::sys::file;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "file.stat",
@@ -23,12 +21,13 @@ pub const BENCHMARK: Benchmark = Benchmark {
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let (path, inode) = scratch::named(sampler.directory())?;
     let is_allowed = sampler.may_drop_caches();
-    let look = || fs::metadata(&path).available("look at a file");
+    let name = file::name(&path).available("name a file")?;
+    let look = || file::stat(&name).available("look at a file");
     let check = |found: u64| verify(found == inode, || format!("inode {found}"));
     match variant {
         "cold" => sampler.time_each(|watch| {
             scratch::drop_caches(is_allowed)?;
-            check(watch.time(1, look)?.ino())
+            check(watch.time(1, look)?)
         }),
         // The file system has to be asked, because the kernel remembers names that are not there.
         "new-name" => {
@@ -36,12 +35,13 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
             sampler.time_each(|watch| {
                 number += 1;
                 let name = path.with_extension(number.to_string());
-                let found = watch.time(1, || fs::metadata(&name));
+                let name = file::name(&name).available("name a file")?;
+                let found = watch.time(1, || file::stat(&name));
                 verify(found.is_err(), || {
                     "a name that nobody made is there".to_string()
                 })
             })
         }
-        _ => sampler.time(|n| (0..n).try_for_each(|_| check(look()?.ino()))),
+        _ => sampler.time(|n| (0..n).try_for_each(|_| check(look()?))),
     }
 }
