@@ -21,9 +21,10 @@ pub const BENCHMARK: Benchmark = Benchmark {
 
 fn measure(sampler: &mut Sampler, _variant: &str) -> Result<Measured, Failure> {
     sys::install_handler().available("sigaction")?;
+    let own = std::process::id();
     sampler.time(|n| {
         let before = SIGNALS.load(Ordering::Relaxed);
-        (0..n).for_each(|_| sys::raise());
+        (0..n).for_each(|_| sys::raise(own));
         let handled = SIGNALS.load(Ordering::Relaxed) - before;
         verify(handled == n, || {
             format!("{handled} of {n} signals were handled")

@@ -32,11 +32,11 @@ fn install(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int)
     }
 }
 
-/// Sends SIGUSR1 to this process, which has it handled before the call returns.
+/// Sends SIGUSR1 to this process, whose number that is, and which has it handled before the call returns.
 #[inline(always)]
-pub fn raise() {
+pub fn raise(own: u32) {
     // SAFETY: no memory is passed.
-    unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+    unsafe { libc::kill(own.cast_signed(), libc::SIGUSR1) };
 }
 
 static GUARDED: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
