@@ -8,7 +8,8 @@ Without further options the peer is `perf bench`, which takes a minute. All run 
 outside of this repository:
 
     git clone https://github.com/intel/lmbench && cd lmbench/src                    # --lmbench lmbench/bin/x86_64-linux-gnu
-    gcc -O2 -w -std=gnu89 -I/usr/include/tirpc -o ../bin/x86_64-linux-gnu/NAME NAME.c lib_*.c getopt.c -ltirpc -lm
+    gcc -O2 -w -std=gnu89 -I/usr/include/tirpc -D_POSIX_SELECT -DHAVE_RAND -DHAVE_RANDOM -DHAVE_DRAND48 \
+        -o ../bin/x86_64-linux-gnu/NAME NAME.c lib_*.c getopt.c -ltirpc -lm
     cp ../bin/x86_64-linux-gnu/hello /tmp/hello                                     # what lat_proc starts
     git clone https://github.com/LinuxPerfStudy/LEBench && cd LEBench/TEST_DIR
     sed 's/sleep(60)/sleep(0)/; s/BASE_ITER 10000/BASE_ITER 200/; s|"/TEST_DIR/|"./|' OS_Eval.c > shorter.c
@@ -80,12 +81,14 @@ def by_hbench(program, row):
 
 
 def found(row, printed):
-    """The peer's number, or None: lmbench leaves out what its own calibration makes zero or less."""
+    """The peer's number, or None: lmbench leaves out what its own calibration makes zero or less, and prints some as 0."""
     match = re.search(row.pattern, printed)
     if not match:
-        print(f"peers: {row.peer} printed no result for {row.benchmark}: {printed[-300:]}", file=sys.stderr)
+        end = printed.strip().splitlines()[-1:] or ["nothing"]
+        print(f"peers: {row.peer} printed no result for {row.benchmark}: {end[0][:100]}", file=sys.stderr)
         return None
-    return row.to_ns(float(match.group(1)))
+    number = float(match.group(1))
+    return row.to_ns(number) if number > 0 else None
 
 
 USECS = r"([0-9.]+) usecs/op"
@@ -103,6 +106,7 @@ class Row:
     def __init__(self, peer, benchmark, command, pattern=MICROSECONDS, to_ns=lambda us: us * US, served=False, per_byte=False):
         self.peer = peer
         self.benchmark = benchmark
+        self.name = (peer, benchmark)
         self.benchmarks = benchmark.split(" : ")
         self.command = command
         self.pattern = pattern
@@ -282,7 +286,7 @@ def of_lebench():
 
 
 def run_lebench(program, cpu, work):
-    """Its best values by row, in ns, without what reading the clock takes."""
+    """Its averages by row, in ns, without what reading the clock takes. Its other column has the smallest cluster of times."""
     command = ["taskset", "-c", str(cpu), program, "0", "peers"]
     with open(os.devnull, "wb") as nothing:
         environment = {**os.environ, "LEBENCH_DIR": f"{work}/"}
@@ -295,11 +299,11 @@ def run_lebench(program, cpu, work):
     if done.returncode != 0:
         sys.exit(f"peers: LEBench ended with status {done.returncode}")
     with open(os.path.join(work, "output.peers.csv"), encoding="utf-8") as file:
-        rows = re.findall(r"^ *(.+?) +kbest:,([0-9.]+)", file.read(), re.MULTILINE)
-    best = {name: float(seconds) * 1e9 for name, seconds in rows if not name.endswith("Child")}
-    best["cpu"] = (best["cpu"] - best["ref"]) / DIVISIONS
+        rows = re.findall(r"^ *(.+?) +average:,([0-9.]+)", file.read(), re.MULTILINE)
+    mean = {name: float(seconds) * 1e9 for name, seconds in rows if not name.endswith("Child")}
+    mean["cpu"] = (mean["cpu"] - mean["ref"]) / DIVISIONS
     single = {"ref", "context siwtch", "cpu"}
-    return {name: ns - (0 if name in single else best["ref"]) for name, ns in best.items()}
+    return {name: ns - (0 if name in single else mean["ref"]) for name, ns in mean.items()}
 
 
 def interval(own, other):
@@ -327,9 +331,9 @@ def table(measured):
     lower = total = 0
     rounds = max(len(own) for own, _ in measured.values())
     missing = []
-    for row, (own, other) in measured.items():
+    for (peer, benchmark), (own, other) in measured.items():
         if len(own) < rounds:
-            missing.append(f"{row.peer} printed no result for {row.benchmark} in {rounds - len(own)} of {rounds} rounds.")
+            missing.append(f"{peer} has no result for {benchmark} in {rounds - len(own)} of {rounds} rounds.")
         if len(own) < 2:
             continue
         low, high = interval(own, other)
@@ -338,11 +342,27 @@ def table(measured):
         total += 1
         same = "" if low <= 1 <= high or abs(a / b - 1) < 0.05 else " *"
         lines.append(
-            f"| {row.benchmark} | {row.peer} | {a:.1f} | {spread(own):.1%} | {b:.1f} | {spread(other):.1%} | {a / b:.2f}{same} | "
+            f"| {benchmark} | {peer} | {a:.1f} | {spread(own):.1%} | {b:.1f} | {spread(other):.1%} | {a / b:.2f}{same} | "
             f"{low:.2f} to {high:.2f} |"
         )
     lines += ["", f"hbench has the lower spread in {lower} of {total} rows. *: another answer.", *missing]
     return "\n".join(lines)
+
+
+def take(pair, own, other):
+    if other is not None:
+        pair[0].append(own)
+        pair[1].append(other)
+
+
+def write(path, measured):
+    rows = [{"peer": peer, "benchmark": name, "hbench_ns": own, "peer_ns": other} for (peer, name), (own, other) in measured.items()]
+    pathlib.Path(path).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def read(path):
+    rows = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    return {(row["peer"], row["benchmark"]): (row["hbench_ns"], row["peer_ns"]) for row in rows}
 
 
 @contextlib.contextmanager
@@ -385,7 +405,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="rows whose benchmark's name begins so")
     parser.add_argument("--seconds", type=float, default=3600, help="begin no round after so long")
+    parser.add_argument("--samples", metavar="FILE", help="write what was measured here, after each round")
+    parser.add_argument("--from", dest="earlier", metavar="FILE", help="only the table of what was written")
     arguments = parser.parse_args()
+    if arguments.earlier:
+        print(table(read(arguments.earlier)))
+        return
     # How long lmbench has to measure for, in us. It would find that out at each start, which takes half a minute; its own
     # scripts find it out once, and pass it on like this.
     os.environ.setdefault("ENOUGH", "10000")
@@ -395,7 +420,7 @@ def main():
         named = lambda rows: [row for row in rows if row.benchmark.startswith(tuple(arguments.only))]
         rows = named(of_perf() + (of_lmbench(file, long_file) if arguments.lmbench else []))
         lebench = named(of_lebench() if arguments.lebench else [])
-        measured = {row: ([], []) for row in rows + lebench}
+        measured = {row.name: ([], []) for row in rows + lebench}
         begun = time.monotonic()
         for at in range(arguments.rounds):
             if at > 1 and time.monotonic() - begun > arguments.seconds:
@@ -411,14 +436,14 @@ def main():
                 if command not in printed:
                     with server(start) if row.served else contextlib.nullcontext():
                         printed[command] = words(command, lmbench, cwd=work)
-                own, other = by_hbench(arguments.hbench, row), found(row, printed[command])
-                if other is not None:
-                    measured[row][0].append(own)
-                    measured[row][1].append(other)
-            best = run_lebench(os.path.abspath(arguments.lebench), cpu, work) if lebench else {}
+                take(measured[row.name], by_hbench(arguments.hbench, row), found(row, printed[command]))
+            means = run_lebench(os.path.abspath(arguments.lebench), cpu, work) if lebench else {}
             for row in lebench:
-                measured[row][0].append(by_hbench(arguments.hbench, row))
-                measured[row][1].append(best[row.command])
+                # Less than what reading the clock takes is nothing.
+                other = means[row.command] if means[row.command] > 0 else None
+                take(measured[row.name], by_hbench(arguments.hbench, row), other)
+            if arguments.samples:
+                write(arguments.samples, measured)
     print(table(measured))
 
 

@@ -86,6 +86,9 @@ pub struct Connection {
     pub resumes_at: Option<u64>,
     pub readable: bool,
     pub writable: bool,
+    /// The kernel reports when the socket takes bytes again: asked for only once it did not, as it takes them at first, and to
+    /// report that would be an event for each new connection.
+    pub asks_for_room: bool,
     /// The client has ended its side.
     pub has_ended: bool,
     /// The client has reset the connection, or both sides have ended it.
@@ -174,6 +177,7 @@ impl Connection {
             resumes_at: None,
             readable: true,
             writable: true,
+            asks_for_room: false,
             has_ended: false,
             is_gone: false,
             began: Instant::now(),

@@ -291,6 +291,15 @@ impl EventLoop {
         let Some((_, connection)) = self.connections.get_mut(key) else {
             return;
         };
+        if !connection.writable && !connection.asks_for_room {
+            // If the socket takes bytes again by now, this is an event, too.
+            connection.asks_for_room = true;
+            let socket = connection.socket().as_fd();
+            let asked = epoll::modify(&self.epoll, socket, name(key, id), events(connection));
+            if asked.is_err() {
+                return self.close(key);
+            }
+        }
         if let Next::At(at) = next {
             if connection.resumes_at.replace(at) != Some(at) {
                 self.later.entry(at).or_default().push((key, id));
@@ -392,13 +401,28 @@ impl EventLoop {
 
     /// Has the kernel report what happens to the client's socket. False: it cannot, and the connection is closed.
     fn wait_for(&mut self, key: usize, id: u32) -> bool {
-        let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
-        use epoll::EventFlags as F;
-        let socket = self.connections[key].1.socket().as_fd();
-        let added = epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET);
+        let connection = &mut self.connections[key].1;
+        connection.asks_for_room = !connection.writable;
+        let socket = connection.socket().as_fd();
+        let added = epoll::add(&self.epoll, socket, name(key, id), events(connection));
         if added.is_err() {
             self.close(key);
         }
         added.is_ok()
     }
+}
+
+/// By which an event names a connection.
+fn name(key: usize, id: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(id) << 32 | key as u64)
+}
+
+/// What the kernel is to report of a connection.
+fn events(of: &Connection) -> epoll::EventFlags {
+    use epoll::EventFlags as F;
+    let room = match of.asks_for_room {
+        true => F::OUT,
+        false => F::empty(),
+    };
+    F::IN | F::RDHUP | F::ET | room
 }
