@@ -213,6 +213,11 @@ impl Connection {
         self.transport.is_handshaking()
     }
 
+    /// It has something to send that the socket did not take.
+    pub fn needs_room(&self) -> bool {
+        !self.writable || self.transport.has_unsent()
+    }
+
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
         use State as S;

@@ -291,7 +291,7 @@ impl EventLoop {
         let Some((_, connection)) = self.connections.get_mut(key) else {
             return;
         };
-        if !connection.writable && !connection.asks_for_room {
+        if connection.needs_room() && !connection.asks_for_room {
             // If the socket takes bytes again by now, this is an event, too.
             connection.asks_for_room = true;
             let socket = connection.socket().as_fd();
@@ -402,7 +402,7 @@ impl EventLoop {
     /// Has the kernel report what happens to the client's socket. False: it cannot, and the connection is closed.
     fn wait_for(&mut self, key: usize, id: u32) -> bool {
         let connection = &mut self.connections[key].1;
-        connection.asks_for_room = !connection.writable;
+        connection.asks_for_room = connection.needs_room();
         let socket = connection.socket().as_fd();
         let added = epoll::add(&self.epoll, socket, name(key, id), events(connection));
         if added.is_err() {

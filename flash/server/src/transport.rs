@@ -158,6 +158,11 @@ impl Transport {
         }
     }
 
+    /// Something has been encrypted that the socket has not taken yet.
+    pub fn has_unsent(&self) -> bool {
+        matches!(self, Transport::Tls(tls) if tls.connection.wants_write())
+    }
+
     /// Says that no more will be sent, if the transport has a way to say it.
     pub fn end(&mut self, socket: &OwnedFd) {
         if let Transport::Tls(tls) = self {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -396,6 +396,75 @@ fn a_client_that_reads_slowly_gets_all() {
         }
     }
     assert!(body(&answer) == big());
+}
+
+/// What is encrypted and not sent is sent when the client makes room, though the upstream sends nothing meanwhile. Of these
+/// lengths, some end where the socket takes no more for the first time.
+#[test]
+fn the_part_of_an_answer_that_has_come_is_sent_whole() {
+    let lengths = || (1..30).map(|number| number * 25_000);
+    let upstream = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = upstream.local_addr().expect("an address").port();
+    let (has_come, goes_on) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        for (length, stream) in lengths().zip(upstream.incoming().flatten()) {
+            let mut stream = stream;
+            let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+            while lines
+                .next()
+                .is_some_and(|line| !line.expect("text").is_empty())
+            {}
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", length + 3);
+            stream.write_all(head.as_bytes()).expect("it reads");
+            stream.write_all(&vec![b'p'; length]).expect("it reads");
+            if goes_on.recv().is_err() {
+                return;
+            }
+            stream.write_all(b"end").expect("it reads");
+        }
+    });
+    let place = Place::with(|plan, directory| {
+        let config = format!(
+            "[[server]]\nroot = \"root\"\n\
+             tls = [{{ listen = [\"127.0.0.1:0\"], cert = \"a.pem\", key = \"a.key\" }}]\n\
+             [[server.location]]\npath = \"/\"\nproxy = \"http://127.0.0.1:{port}\"\n"
+        );
+        let path = directory.join("flash.toml");
+        fs::write(&path, config).expect("room");
+        plan.hosts = flash::config::read(&path).expect("it is right").1;
+    });
+    for length in lengths() {
+        let host = ServerName::try_from("a.example").expect("a name");
+        let config = config(&[&rustls::version::TLS13]);
+        let client = ClientConnection::new(config, host).expect("a client");
+        let mut stream = StreamOwned::new(client, connect_narrowly(place.address()));
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        // Until the server cannot send any more.
+        std::thread::sleep(Duration::from_millis(50));
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        while answer.len() < 1000 || body(&answer).len() < length {
+            let read = stream.read(&mut piece).expect("the part that has come");
+            assert!(read > 0, "the connection has ended");
+            answer.extend_from_slice(&piece[..read]);
+        }
+        has_come.send(()).expect("the upstream waits");
+        stream.read_to_end(&mut answer).expect("the rest");
+        assert!(answer.ends_with(b"pend") && body(&answer).len() == length + 3);
+    }
+}
+
+/// With room for few bytes that have not been read.
+fn connect_narrowly(address: SocketAddr) -> TcpStream {
+    use rustix::net::{connect, socket, sockopt, AddressFamily, SocketType};
+
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("a socket");
+    connect(&socket, &address).expect("it listens");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream
 }
 
 /// Whether a program is there.
