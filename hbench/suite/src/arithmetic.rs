@@ -57,8 +57,8 @@ impl Real for f32 {
     }
 }
 
-/// Operations of a loop without a test between them.
-const UNROLLED: u64 = 16;
+/// Operations of a loop without a test between them. A test of every sixteenth would be an eighth of an addition's time.
+const UNROLLED: u64 = 64;
 
 /// Without it, the compiler would compute the sum of many additions at once.
 #[inline(always)]
@@ -181,10 +181,10 @@ mod tests {
     fn each_chain_performs_each_operation() {
         let mut values = [1u64, 2, 3];
         chains(&mut values, 5, 10, |a, b| a + b, |value| value);
-        assert_eq!(values, [801, 802, 803]);
+        assert_eq!(values, [3201, 3202, 3203]);
         let mut values = [1.5f32, 2.5];
         chains(&mut values, 0.25, 1, |a, b| a + b, moderate);
-        assert_eq!(values, [5.5, 6.5]);
+        assert_eq!(values, [17.5, 18.5]);
         let mut values = [f64::START];
         chains(&mut values, 1e40, 1, |a, b| a * b, moderate);
         assert_eq!(values, [f64::START]);

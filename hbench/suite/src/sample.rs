@@ -46,7 +46,8 @@ pub fn sample(job: &str) -> Result<()> {
     }
     let cpu = job.cpu;
     let mut sampler = Sampler::new(job, report);
-    let outcome = match (case.benchmark.measure)(&mut sampler, case.variant) {
+    let measured = (case.benchmark.measure)(&mut sampler, case.variant).and_then(possible);
+    let outcome = match measured {
         Ok(measured) => Outcome::Measured {
             measured,
             cpu,
@@ -57,6 +58,25 @@ pub fn sample(job: &str) -> Result<()> {
     };
     let line = serde_json::to_string(&outcome)?;
     writeln!(sampler.report(), "{line}").context("cannot report the result")
+}
+
+/// Refuses what no computer does as fast: the compiler has left out what was to be measured, since nothing needed its result.
+/// A difference of two times may be anything, and so may what takes less than reading the clock.
+fn possible(measured: Measured) -> Result<Measured, Failure> {
+    /// Of an operation, in ns: hundreds of them in a cycle.
+    const LEAST: f64 = 0.001;
+    /// Bytes in a ns: more than all caches of a machine transfer.
+    const MOST: f64 = 10_000.0;
+    let ns = measured.operation_ns();
+    let bytes = measured.bytes.unwrap_or(0) as f64;
+    let is_impossible = ns < LEAST || bytes > ns * MOST;
+    let is_difference =
+        measured.baseline_ns.is_some() || measured.overhead_ns > measured.elapsed_ns / 2.0;
+    if is_impossible && !is_difference {
+        let reason = format!("{ns:.5} ns are too few for it: it was not carried out");
+        return Err(Failure::Wrong(reason));
+    }
+    Ok(measured)
 }
 
 /// Says, as one line of JSON, where this process runs. `directory`: for temporary files.
@@ -82,5 +102,34 @@ fn take_standard_output() -> Result<File> {
             "it cannot be replaced"
         );
         Ok(File::from(copy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_carried_out_is_no_measurement() {
+        let measured = |iterations, elapsed_ns| Measured {
+            iterations,
+            elapsed_ns,
+            ..Measured::default()
+        };
+        // An addition; and writing 256 KiB at 90 bytes in a ns.
+        assert!(possible(measured(1000, 280.0)).is_ok());
+        assert!(possible(measured(1000, 2.9e6).bytes(256 << 10)).is_ok());
+        assert!(possible(measured(1 << 40, 280.0)).is_err());
+        assert!(possible(measured(1000, 280.0).bytes(256 << 10)).is_err());
+        let difference = Measured {
+            baseline_ns: Some(5.0),
+            ..measured(1000, 5e3)
+        };
+        assert!(possible(difference).is_ok());
+        let short = Measured {
+            overhead_ns: 290.0,
+            ..measured(1000, 280.0)
+        };
+        assert!(possible(short).is_ok());
     }
 }

@@ -2,6 +2,7 @@
 //! Mapped memory, as machine words.
 
 use std::fs::File;
+use std::hint::black_box;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
@@ -214,6 +215,8 @@ impl Chunk<'_> {
         let bytes = self.bytes().min(other.bytes());
         // SAFETY: both chunks are that long, and memmove allows them to overlap.
         unsafe { libc::memmove(self.begin.cast(), other.begin.cast(), bytes) };
+        // Otherwise the compiler may leave out all calls but the last, as the next one overwrites what this one has written.
+        black_box(self.begin);
     }
 
     /// By the C library's `memset`.
@@ -221,6 +224,8 @@ impl Chunk<'_> {
     pub fn clear_by_library(&self) {
         // SAFETY: the chunk is that long.
         unsafe { libc::memset(self.begin.cast(), 0, self.bytes()) };
+        // As above.
+        black_box(self.begin);
     }
 
     /// Writes the first word of each page of `page` bytes.
