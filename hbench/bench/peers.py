@@ -106,7 +106,8 @@ class Row:
     def __init__(self, peer, benchmark, command, pattern=MICROSECONDS, to_ns=lambda us: us * US, served=False, per_byte=False):
         self.peer = peer
         self.benchmark = benchmark
-        self.name = (peer, benchmark)
+        # Two programs of a peer may measure the same.
+        self.name = (peer, command if isinstance(command, str) else command[0], benchmark)
         self.benchmarks = benchmark.split(" : ")
         self.command = command
         self.pattern = pattern
@@ -323,17 +324,21 @@ def spread(values):
     return (quarters[2] - quarters[0]) / statistics.median(values)
 
 
+def digits(number):
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def table(measured):
     lines = [
         "| benchmark | peer | hbench ns | spread | peer ns | spread | ratio | 95 % |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lower = total = 0
-    rounds = max(len(own) for own, _ in measured.values())
+    rounds = max((len(own) for own, _ in measured.values()), default=0)
     missing = []
-    for (peer, benchmark), (own, other) in measured.items():
+    for (peer, program, benchmark), (own, other) in measured.items():
         if len(own) < rounds:
-            missing.append(f"{peer} has no result for {benchmark} in {rounds - len(own)} of {rounds} rounds.")
+            missing.append(f"{peer} ({program}) has no result for {benchmark} in {rounds - len(own)} of {rounds} rounds.")
         if len(own) < 2:
             continue
         low, high = interval(own, other)
@@ -342,7 +347,7 @@ def table(measured):
         total += 1
         same = "" if low <= 1 <= high or abs(a / b - 1) < 0.05 else " *"
         lines.append(
-            f"| {benchmark} | {peer} | {a:.1f} | {spread(own):.1%} | {b:.1f} | {spread(other):.1%} | {a / b:.2f}{same} | "
+            f"| {benchmark} | {peer} | {digits(a)} | {spread(own):.0%} | {digits(b)} | {spread(other):.0%} | {a / b:.2f}{same} | "
             f"{low:.2f} to {high:.2f} |"
         )
     lines += ["", f"hbench has the lower spread in {lower} of {total} rows. *: another answer.", *missing]
@@ -356,13 +361,17 @@ def take(pair, own, other):
 
 
 def write(path, measured):
-    rows = [{"peer": peer, "benchmark": name, "hbench_ns": own, "peer_ns": other} for (peer, name), (own, other) in measured.items()]
+    rows = [
+        {"peer": peer, "program": program, "benchmark": benchmark, "hbench_ns": own, "peer_ns": other}
+        for (peer, program, benchmark), (own, other) in measured.items()
+    ]
     pathlib.Path(path).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def read(path):
-    rows = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    return {(row["peer"], row["benchmark"]): (row["hbench_ns"], row["peer_ns"]) for row in rows}
+def read(paths):
+    """Of a row that several files have, what the last one has."""
+    rows = [row for path in paths for row in json.loads(pathlib.Path(path).read_text(encoding="utf-8"))]
+    return {(row["peer"], row["program"], row["benchmark"]): (row["hbench_ns"], row["peer_ns"]) for row in rows}
 
 
 @contextlib.contextmanager
@@ -406,7 +415,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="rows whose benchmark's name begins so")
     parser.add_argument("--seconds", type=float, default=3600, help="begin no round after so long")
     parser.add_argument("--samples", metavar="FILE", help="write what was measured here, after each round")
-    parser.add_argument("--from", dest="earlier", metavar="FILE", help="only the table of what was written")
+    parser.add_argument("--from", dest="earlier", nargs="+", metavar="FILE", help="only the table of what was written")
     arguments = parser.parse_args()
     if arguments.earlier:
         print(table(read(arguments.earlier)))
