@@ -208,10 +208,14 @@ impl File {
         check_pages(metadata.metadata(), bytes.length)
             .with_context(|| format!("cannot read {}: it is damaged", path.display()))?;
         let rows = metadata.metadata().file_metadata().num_rows();
+        let rows = u64::try_from(rows).ok().with_context(|| {
+            let path = path.display();
+            format!("cannot read {path}: it is damaged: a negative number of rows")
+        })?;
         Ok(File {
             path: path.to_path_buf(),
             meta,
-            rows: u64::try_from(rows).context("the file has a negative number of rows")?,
+            rows,
             cut_off,
             bytes,
             metadata,
