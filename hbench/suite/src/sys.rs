@@ -75,9 +75,7 @@ pub fn is_resident(file: &std::fs::File, offset: u64) -> bool {
 
 /// The number by which the kernel names the file system that a path lies on (`statfs`).
 pub fn file_system_magic(path: &std::path::Path) -> Option<u32> {
-    use std::os::unix::ffi::OsStrExt;
-
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let path = file::name(path).ok()?;
     // SAFETY: all fields may be zero.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the path ends with a zero, and the kernel writes the structure.

@@ -4,8 +4,6 @@
 //! Such a wait's time is shown while it lasts, look by look. When it ends the kernel adds its whole time to its row;
 //! what was shown already is taken out of that.
 
-use std::collections::HashMap as StdHashMap;
-
 use anyhow::Result;
 use foldhash::HashMap;
 
@@ -99,10 +97,8 @@ impl OpenWaits {
         }
         // Stacks are dear, and most threads have slept since the last look.
         let first_new = new.iter().map(|thread| began(thread)).min();
-        let stacks = match first_new {
-            Some(from_ns) => source.tasks(from_ns)?,
-            None => StdHashMap::new(),
-        };
+        let stacks = first_new.map(|from_ns| source.tasks(from_ns));
+        let stacks = stacks.transpose()?.unwrap_or_default();
         for thread in new {
             let mut open = open_wait(source, texts, thread, stacks.get(&thread.index))?;
             open.look = look;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls on files, and nothing besides: the standard library copies each name, and what the kernel says of a file, which takes
-//! as long as a tenth of a call.
+//! Calls on files, and nothing besides: the standard library also copies the name and what the kernel says of the file, a fifth of
+//! the time of a `stat`.
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 
 /// A name as the kernel takes it.
 ///
@@ -19,34 +22,18 @@ pub fn name(of: &Path) -> io::Result<CString> {
 
 /// The inode of a file, by its name.
 pub fn stat(path: &CStr) -> io::Result<u64> {
-    // SAFETY: all fields may be zero.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the name ends with a zero, and the kernel writes the structure.
-    match unsafe { libc::stat(path.as_ptr(), &mut found) } {
-        0 => Ok(found.st_ino),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(nix::sys::stat::stat(path)?.st_ino)
 }
 
 /// The inode of an open file.
 pub fn fstat(file: BorrowedFd<'_>) -> io::Result<u64> {
-    // SAFETY: all fields may be zero.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes the structure.
-    match unsafe { libc::fstat(file.as_raw_fd(), &mut found) } {
-        0 => Ok(found.st_ino),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(nix::sys::stat::fstat(file)?.st_ino)
 }
 
 /// Opens a file for reading.
 pub fn open(path: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the name ends with a zero.
-    match unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) } {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: it is new, and nobody else's.
-        descriptor => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-    }
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    Ok(nix::fcntl::open(path, flags, Mode::empty())?)
 }
 
 #[cfg(test)]

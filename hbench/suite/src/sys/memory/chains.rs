@@ -12,7 +12,7 @@ use super::Mapping;
 /// Memory in which each word that was linked has the address of another such word.
 #[derive(Debug)]
 pub struct Chains {
-    // Nothing else writes to it, as it is nobody else's.
+    // Only `link` writes to it: this structure owns the mapping and does not hand it out.
     memory: Mapping,
 }
 
