@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, known-answers, phases, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, predictions-guests, known-answers, phases, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages flashpache predictions known-answers phases adapters lint install packages docs packages-test clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages flashpache predictions predictions-guests known-answers phases adapters lint install packages docs packages-test clean
 
 all: build
 
@@ -161,6 +161,13 @@ QUICK ?=
 predictions: build
 	scripts/setup test
 	$(AS_ROOT) env RUNSC=$(RUNSC) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(PREDICTIONS) $(QUICK)
+
+# The same for emulated machines with other kernels: Debian's 6.1 and its newest, with and without mitigations. As root.
+GUEST_PREDICTIONS ?= guest-predictions
+predictions-guests: build
+	scripts/setup test guest
+	$(AS_ROOT) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(GUEST_PREDICTIONS) $(QUICK) \
+		--machines guest_old guest_newest guest_mitigated
 
 # Primitives that are slowed on purpose: whether hbench finds by how much and which. Two minutes; as root.
 known-answers: build

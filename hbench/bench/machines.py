@@ -14,15 +14,21 @@ import subprocess
 import tempfile
 
 import gvisor
+import guests
 import roots
+
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Machine:
     """How a command is started on it, and where its files are."""
 
-    def __init__(self, name, root, prefix=(), before=None, enter=None):
+    def __init__(self, name, root, prefix=(), before=None, enter=None, has_own_disk=False):
         self.name = name
         self.root = root
+        # Whether what is written there cannot be seen from outside.
+        self.has_own_disk = has_own_disk
         # Seen from inside.
         self.directory = f"/tmp/on-{name}"
         self.prefix = list(prefix)
@@ -37,8 +43,9 @@ class Machine:
         return os.path.join(self.root + self.directory, name)
 
     def inside(self, words):
-        """The words that start a command there."""
-        return [*self.prefix, *self.enter, "/usr/bin/env", f"TMPDIR={self.directory}", *words]
+        """The words that start a command there. The environment is the same everywhere: it changes what programs do."""
+        environment = [f"TMPDIR={self.directory}", f"PATH={PATH}", "HOME=/tmp", "LANG=C.UTF-8"]
+        return [*self.prefix, *self.enter, "/usr/bin/env", "-i", *environment, *words]
 
     def start(self, words, **options):
         return subprocess.Popen(self.inside(words), preexec_fn=self.before, start_new_session=True, **options)
@@ -240,8 +247,42 @@ def in_gvisor(image):
         raise Missing(str(reason)) from reason
 
 
+# What boots guests, and where their kernels are kept.
+TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..", os.environ.get("CARGO_TARGET_DIR", "target"))
+
+
+@contextlib.contextmanager
+def guest(image, kernel, mitigated=False):
+    """A virtual machine without hardware virtualization, with this kernel."""
+    name = f"guest-{kernel}" + "-mitigated" * mitigated
+    # Made before the disk is, so it is on it.
+    machine = Machine(name, image, has_own_disk=True)
+    driver, cache = (os.path.join(TARGET, place) for place in ("release/debox-guests", "guests"))
+    try:
+        with guests.booted(driver, cache, kernel, image, mitigated) as enter:
+            machine.enter, machine.is_entered = enter, True
+            yield machine
+    except guests.Unavailable as reason:
+        raise Missing(str(reason)) from reason
+
+
+def guest_old(image):
+    return guest(image, "6.1")
+
+
+def guest_newest(image):
+    return guest(image, "newest")
+
+
+def guest_mitigated(image):
+    return guest(image, "newest", mitigated=True)
+
+
 # The first is where applications are recorded.
 ALL = [plain, one_cpu, seccomp, quota, tmpfs, ext4_loop, xfs_loop, btrfs_loop, overlay, in_gvisor, traced]
+
+# They take many times as long as all others, so they are measured only where they are named.
+EMULATED = [guest_old, guest_newest, guest_mitigated]
 
 
 @contextlib.contextmanager
@@ -253,9 +294,8 @@ def prepared(work, names, hbench):
     with contextlib.ExitStack() as stack:
         made, missing = [], []
         # Before the kernel's file systems are in it, copies are made.
-        for make in ALL:
-            if names and make is not plain and make.__name__ not in names:
-                continue
+        chosen = [plain, *(make for make in ALL[1:] + EMULATED if make.__name__ in names)] if names else ALL
+        for make in chosen:
             try:
                 made.append(stack.enter_context(make(image)))
             except Missing as reason:

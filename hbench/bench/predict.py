@@ -108,19 +108,38 @@ class Suite:
                     self.missing.append((machine.name, str(reason)))
                     self.made.remove(machine)
                     continue
-                self.parts[machine.name].append(machine.outside(name))
+                self.parts[machine.name].append(name)
 
     def vectors(self):
         """The machines' vectors, from all that was measured."""
         found = {}
         for machine in self.made:
-            name, parts = machine.name, self.parts[machine.name]
-            found[name] = self.place(f"{name}.vec")
-            words = [self.arguments.hbench, "vector", *parts, "-o", found[name]]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                sys.exit(f"predict: the vector of {name}: {done.stderr}")
+            found[machine.name] = self.place(f"{machine.name}.vec")
+            try:
+                self.vector(machine, found[machine.name])
+            except Failed as reason:
+                sys.exit(f"predict: {reason}")
         return found
+
+    def vector(self, machine, path):
+        """One machine's vector, made there if its files cannot be seen from outside."""
+        if machine.has_own_disk:
+            parts = [f"{machine.directory}/{name}" for name in self.parts[machine.name]]
+            made = f"{machine.directory}/own.vec"
+            command = 'made=$1; shift; hbench vector "$@" -o "$made" >&2 && cat "$made"'
+            words = machine.inside(["sh", "-c", command, "sh", made, *parts])
+        else:
+            parts = [machine.outside(name) for name in self.parts[machine.name]]
+            words = [self.arguments.hbench, "vector", *parts, "-o", path]
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        with machines.ended(process):
+            content, errors = process.communicate()
+        if process.returncode != 0:
+            raise Failed(f"the vector of {machine.name}: {errors.strip()}")
+        if machine.has_own_disk:
+            write(path, content)
 
 
 def record(machine, words, arguments, here, path):

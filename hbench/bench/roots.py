@@ -28,7 +28,7 @@ TREES = [
 LINKED = "crt1.o Scrt1.o crti.o crtn.o libc.so libc_nonshared.a libm.so libmvec.so* libgcc_s.so*"
 
 # Compilers of other languages: more than half of gcc's directory.
-LEFT_OUT = shutil.ignore_patterns("cc1plus", "lto1", "lto-dump", "plugin", "__pycache__")
+LEFT_OUT = shutil.ignore_patterns("cc1plus", "lto1", "lto-dump", "plugin")
 
 
 def found(pattern):

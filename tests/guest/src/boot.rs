@@ -5,11 +5,13 @@
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Read;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Child;
+use std::process::ChildStdout;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
@@ -90,32 +92,105 @@ pub fn is_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// Boots the kernel, runs the plan and fills in the report.
-pub fn run(
+/// What is emulated.
+#[derive(Debug)]
+pub struct Hardware<'a> {
+    pub clock: Clock,
+    /// A file of this machine that is the guest's disk.
+    pub disk: Option<&'a Path>,
+    /// Whether the kernel guards against what the emulated processor would leak if it were real.
+    pub mitigated: bool,
+}
+
+impl Hardware<'_> {
+    pub fn for_tests(clock: Clock) -> Hardware<'static> {
+        Hardware {
+            clock,
+            disk: None,
+            // They only cost time.
+            mitigated: false,
+        }
+    }
+}
+
+/// A guest that has been started. It ends when this is dropped.
+pub struct Guest {
+    name: &'static str,
+    emulator: Helper,
+    messages: mpsc::Receiver<String>,
+    began: Instant,
+    _daemon: Helper,
+    directory: tempfile::TempDir,
+}
+
+/// Boots the kernel with the plan.
+pub fn boot(
     kernel: &Kernel,
     files: &KernelFiles,
-    (plan, clock): (&Plan, Clock),
-    limit: Duration,
-    report: &mut GuestReport,
-) -> Result<()> {
+    plan: &Plan,
+    hardware: &Hardware,
+) -> Result<Guest> {
     // Not in memory, which the guest needs.
     let directory = tempfile::Builder::new()
         .prefix("debox-guest-")
         .tempdir_in("/var/tmp")?;
-    let directory = directory.path();
-    let plan_file = directory.join("plan.json");
+    let path = directory.path();
+    let plan_file = path.join("plan.json");
     std::fs::write(&plan_file, serde_json::to_string(plan)?)?;
     let program = std::env::current_exe()?;
-    let initramfs = image::initramfs(directory, files, &program, &plan_file)?;
-    let socket = directory.join("root");
-    let _daemon = serve_root(&socket)?;
+    let initramfs = image::initramfs(path, files, &program, &plan_file)?;
+    let socket = path.join("root");
+    let daemon = serve_root(&socket)?;
+    let mut emulator = emulate((kernel, hardware), files, &initramfs, &socket, path)?;
+    let output = emulator.0.stdout.take();
+    let messages = lines_of(output.context("the guest's output is a pipe")?);
+    Ok(Guest {
+        name: kernel.name,
+        emulator,
+        messages,
+        began: Instant::now(),
+        _daemon: daemon,
+        directory,
+    })
+}
 
-    let mut guest = emulate((kernel, clock), files, &initramfs, &socket, directory)?;
-    let outcome = listen(&mut guest, limit, report);
-    if outcome.is_err() {
-        show_console(kernel.name, &directory.join("console"));
+/// The lines as they come, until there are no more.
+fn lines_of(output: ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Runs a guest to its end, and fills in the report.
+pub fn run(mut guest: Guest, limit: Duration, report: &mut GuestReport) -> Result<()> {
+    let end = Instant::now() + limit;
+    let result = loop {
+        match guest.next_message(end) {
+            Ok(message) => {
+                if let Message::Test(test) = &message {
+                    show_test(report.name, test);
+                }
+                if report.take(message) {
+                    break Ok(());
+                }
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    guest.end();
+    if result.is_err() {
+        guest.show_console();
     }
-    outcome
+    if report.doctor.is_none() && !is_stopped() {
+        return result.context("it did not boot");
+    }
+    result
 }
 
 /// A child process that ends with this process, or when this value is dropped.
@@ -195,23 +270,31 @@ fn serve_root(socket: &Path) -> Result<Helper> {
 }
 
 fn emulate(
-    (kernel, clock): (&Kernel, Clock),
+    (kernel, hardware): (&Kernel, &Hardware),
     files: &KernelFiles,
     initramfs: &Path,
     root: &Path,
     directory: &Path,
 ) -> Result<Helper> {
     // An older Intel processor, because kernels trust its time-stamp counter to run at a constant rate.
-    // Mitigations only cost time here.
     let processor = format!(
         "max,{},vendor=GenuineIntel,family=6,model=58,stepping=9",
         kernel.processor
     );
     let shown = |path: &Path| path.display().to_string();
+    // What the guest syncs need not survive a crash of this machine.
+    let disk = hardware.disk.map(|file| {
+        let file = shown(file).replace(',', ",,");
+        format!("file={file},if=virtio,format=raw,cache=unsafe")
+    });
+    let mitigations = match hardware.mitigated {
+        true => "auto",
+        false => "off",
+    };
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-accel", "tcg,thread=single"])
-        .args(match clock {
+        .args(match hardware.clock {
             Clock::Instructions => &["-icount", COUNTED][..],
             Clock::Host => &[],
         })
@@ -234,20 +317,21 @@ fn emulate(
         .arg("-chardev")
         .arg(format!("socket,id=root,path={}", shown(root)))
         .args(["-device", "vhost-user-fs-pci,chardev=root,tag=root"])
+        .args(disk.iter().flat_map(|disk| ["-drive", disk]))
         .arg("-kernel")
         .arg(&files.image)
         .arg("-initrd")
         .arg(initramfs)
-        .args([
-            "-append",
+        .arg("-append")
+        .arg(format!(
             // Where instructions are not counted, the timer check counts the host's ticks: on a busy host
             // it finds too few, and 6.1 panics. Clearing memory on allocation is off unless requested.
-            "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 tsc=reliable no_timer_check",
-        ])
-        .stdin(Stdio::null())
+            "console=ttyS0 quiet panic=-1 mitigations={mitigations} init_on_alloc=0 tsc=reliable no_timer_check",
+        ))
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
-    let nice = clock.nice();
+    let nice = hardware.clock.nice();
     // SAFETY: nice only sets a number of the child's own.
     unsafe {
         command.pre_exec(move || {
@@ -258,67 +342,70 @@ fn emulate(
     Helper::start(&mut command)
 }
 
-/// Reads the guest's messages until it is done, dies, is silent for too long, or exceeds its time limit.
-fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Result<()> {
-    let output = guest
-        .0
-        .stdout
-        .take()
-        .context("the guest's output is a pipe")?;
-    let (sender, receiver) = mpsc::channel();
-    let reader = thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    let began = Instant::now();
-    let mut heard = began;
-    let result = loop {
-        match receiver.recv_timeout(Duration::from_millis(200)) {
-            Ok(line) => {
-                heard = Instant::now();
+impl Guest {
+    /// The guest's next message. An error if it ends, is silent for too long, or is not done in time.
+    pub fn next_message(&mut self, end: Instant) -> Result<Message> {
+        let mut heard = Instant::now();
+        loop {
+            match self.messages.recv_timeout(Duration::from_millis(200)) {
                 // The guest's terminal may also print other lines.
-                let Ok(message) = serde_json::from_str::<Message>(line.trim()) else {
-                    eprintln!("{}: {}", report.name, line.trim());
-                    continue;
-                };
-                if let Message::Test(test) = &message {
-                    show_test(report.name, test);
+                Ok(line) => match serde_json::from_str::<Message>(line.trim()) {
+                    Ok(message) => return Ok(message),
+                    Err(_) => {
+                        heard = Instant::now();
+                        eprintln!("{}: {}", self.name, line.trim());
+                    }
+                },
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    bail!("the guest ended before it was done");
                 }
-                if report.take(message) {
-                    break Ok(());
-                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                break Err(anyhow::anyhow!("the guest ended before its tests did"));
+            if is_stopped() {
+                bail!("stopped by a signal");
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if is_stopped() => {
-                break Err(anyhow::anyhow!("stopped by a signal"));
+            if Instant::now() > end {
+                bail!("the guest was not done in time");
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if began.elapsed() > limit => {
-                break Err(anyhow::anyhow!("the guest was not done after {limit:?}"));
+            if heard.elapsed() > SILENCE {
+                bail!("the guest said nothing for {SILENCE:?}");
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if heard.elapsed() > SILENCE => {
-                break Err(anyhow::anyhow!("the guest said nothing for {SILENCE:?}"));
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
-    };
-    let cpu = cpu_seconds(&guest.0);
-    let _ = guest.0.kill();
-    let _ = guest.0.wait();
-    let _ = reader.join();
-    eprintln!(
-        "{}: ended after {:.0} s, {cpu:.0} s of them on a CPU",
-        report.name,
-        began.elapsed().as_secs_f64(),
-    );
-    if report.doctor.is_none() && !is_stopped() {
-        return result.context("it did not boot");
     }
-    result
+
+    /// Sends a line to the guest's second serial port.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        let input = self.emulator.0.stdin.as_mut();
+        let input = input.context("the guest's input is a pipe")?;
+        writeln!(input, "{line}").context("the guest takes no more")?;
+        Ok(input.flush()?)
+    }
+
+    /// Switches it off, and says how long it took.
+    pub fn end(&mut self) {
+        let cpu = cpu_seconds(&self.emulator.0);
+        let _ = self.emulator.0.kill();
+        let _ = self.emulator.0.wait();
+        eprintln!(
+            "{}: ended after {:.0} s, {cpu:.0} s of them on a CPU",
+            self.name,
+            self.began.elapsed().as_secs_f64(),
+        );
+    }
+
+    /// Prints the end of the kernel's console, most likely a panic.
+    pub fn show_console(&self) {
+        let mut text = Vec::new();
+        let Ok(mut file) = std::fs::File::open(self.directory.path().join("console")) else {
+            return;
+        };
+        let _ = file.read_to_end(&mut text);
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        for line in &lines[lines.len().saturating_sub(40)..] {
+            eprintln!("{} kernel | {line}", self.name);
+        }
+    }
 }
 
 /// CPU time of a child that has not been waited for: it measures a guest independently of other load on
@@ -347,18 +434,4 @@ fn show_test(kernel: &str, test: &TestResult) {
         text.extend(test.output.lines().map(|line| format!("    | {line}\n")));
     }
     eprint!("{text}"); // in one write: other guests print at the same time
-}
-
-/// Prints the end of the kernel's console, most likely a panic.
-fn show_console(kernel: &str, path: &Path) {
-    let mut text = Vec::new();
-    let Ok(mut file) = std::fs::File::open(path) else {
-        return;
-    };
-    let _ = file.read_to_end(&mut text);
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    for line in &lines[lines.len().saturating_sub(40)..] {
-        eprintln!("{kernel} kernel | {line}");
-    }
 }

@@ -69,7 +69,6 @@ impl Built {
         }
         programs.retain(|program| !program.tests.is_empty());
         Plan {
-            unit: None,
             programs,
             scratch: self.scratch.clone(),
             shown: self.shown.clone(),
@@ -77,6 +76,7 @@ impl Built {
                 .iter()
                 .filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)))
                 .collect(),
+            ..Plan::default()
         }
     }
 }

@@ -19,12 +19,13 @@ const BUSYBOX: &str = "/bin/busybox";
 
 /// Modules that are needed to reach the root file system, and those of devices and file systems that
 /// tests make, in the order of their dependencies. A module that is built into a kernel has no file.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 17] = [
     "virtio",
     "virtio_ring",
     "virtio_pci_legacy_dev",
     "virtio_pci_modern_dev",
     "virtio_pci",
+    "virtio_blk",
     "fuse",
     "virtiofs",
     "configfs",

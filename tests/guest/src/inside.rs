@@ -54,6 +54,9 @@ pub struct Plan {
     /// build, and path of the unit.
     #[serde(default)]
     pub unit: Option<(PathBuf, PathBuf)>,
+    /// If set, runs commands that come over the serial port instead of tests.
+    #[serde(default)]
+    pub takes_commands: bool,
     pub programs: Vec<Program>,
     /// Directories that tests write to.
     pub scratch: Vec<PathBuf>,
@@ -112,6 +115,9 @@ fn try_plan(plan: &Path) -> Result<()> {
     let plan: Plan = serde_json::from_str(&text)?;
     if let Some((built, unit)) = &plan.unit {
         return crate::unit::boot(built, unit);
+    }
+    if plan.takes_commands {
+        return crate::commands::inside(say);
     }
     for (name, value) in &plan.environment {
         std::env::set_var(name, value);

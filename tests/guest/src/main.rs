@@ -7,6 +7,7 @@
 
 mod boot;
 mod built;
+mod commands;
 mod fetch;
 mod image;
 mod inside;
@@ -18,17 +19,21 @@ mod report;
 mod unit;
 mod unit_targets;
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
 use clap::Parser;
 
 use crate::boot::Clock;
+use crate::boot::Hardware;
+use crate::inside::Plan;
 use crate::kernels::Kernel;
 use crate::left_out::Set;
 use crate::report::GuestReport;
@@ -36,15 +41,15 @@ use crate::report::GuestReport;
 /// Runs debox's tests on other kernels and prints a matrix: kernel by feature and test.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Kernels to boot: 6.1, 6.12, newest [default: all]
+    /// Kernels to boot: 6.1, 6.12, newest [default: all]. With --enter, a command
     kernels: Vec<String>,
 
     /// Output of `cargo test --no-run --message-format json`, which names the test programs
-    #[arg(long, required_unless_present_any = ["inside", "unit", "unit_check"])]
+    #[arg(long, required_unless_present_any = ["inside", "unit", "unit_check", "serve", "enter"])]
     built: Option<PathBuf>,
 
     /// Directory in which kernels are kept between runs
-    #[arg(long, required_unless_present_any = ["inside", "unit_check"])]
+    #[arg(long, required_unless_present_any = ["inside", "unit_check", "enter"])]
     cache: Option<PathBuf>,
 
     /// Fetch the newest packages of the kernels again
@@ -71,6 +76,22 @@ struct Options {
     #[arg(long, default_value_t = 240)]
     minutes: u64,
 
+    /// Boot one kernel with a disk, and run commands on the disk for clients of this new socket
+    #[arg(long, value_name = "SOCKET", requires = "disk", conflicts_with_all = ["quick", "all", "only", "built", "unit"])]
+    serve: Option<PathBuf>,
+
+    /// File with an ext4 file system that is the guest's disk
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    disk: Option<PathBuf>,
+
+    /// With the kernel's mitigations of what processors leak
+    #[arg(long, requires = "serve")]
+    mitigated: bool,
+
+    /// Run a command in the guest that is served at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with = "serve")]
+    enter: Option<PathBuf>,
+
     /// Run by a service in the guest
     #[arg(long, hide = true)]
     unit_check: bool,
@@ -92,14 +113,18 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let done = match &options.inside {
-        _ if options.unit_check => unit::check().map(|()| true),
-        Some(plan) => inside::run(plan).map(|()| true),
-        None => run_guests(&options),
+    let succeeded = |is_good| match is_good {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    };
+    let done = match (&options.inside, &options.enter) {
+        _ if options.unit_check => unit::check().map(|()| ExitCode::SUCCESS),
+        (Some(plan), _) => inside::run(plan).map(|()| ExitCode::SUCCESS),
+        (None, Some(socket)) => commands::enter(socket, &options.kernels),
+        (None, None) => run_guests(&options).map(succeeded),
     };
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("guests: {error:#}");
             ExitCode::FAILURE
@@ -115,6 +140,10 @@ fn run_guests(options: &Options) -> Result<bool> {
         .with_context(|| format!("cannot make the directory {}", cache.display()))?;
     let cache = cache.canonicalize()?;
     boot::catch_signals();
+    if let Some(socket) = &options.serve {
+        serve(&kernels, &cache, socket, options)?;
+        return Ok(true);
+    }
     if options.unit {
         let plan = built::unit_plan()?;
         let reports: Vec<GuestReport> = kernels
@@ -158,6 +187,34 @@ fn run_guests(options: &Options) -> Result<bool> {
     Ok(!boot::is_stopped() && reports.iter().all(GuestReport::is_good))
 }
 
+/// Boots a guest that takes commands.
+fn serve(kernels: &[&Kernel], cache: &Path, socket: &Path, options: &Options) -> Result<()> {
+    let [kernel] = kernels else {
+        anyhow::bail!("--serve needs the name of one kernel");
+    };
+    let files = fetch::fetch(kernel, cache, options.refresh)?;
+    let disk = options.disk.as_deref().context("--disk is needed")?;
+    let disk = disk
+        .canonicalize()
+        .with_context(|| format!("no disk {}", disk.display()))?;
+    let hardware = Hardware {
+        disk: Some(&disk),
+        mitigated: options.mitigated,
+        ..Hardware::for_tests(Clock::Host)
+    };
+    let plan = Plan {
+        takes_commands: true,
+        ..Plan::default()
+    };
+    let guest = boot::boot(kernel, &files, &plan, &hardware)?;
+    let end = Instant::now() + limit(options);
+    commands::serve(guest, socket, end)
+}
+
+fn limit(options: &Options) -> Duration {
+    Duration::from_secs(60 * options.minutes)
+}
+
 /// Runs as many guests at a time as there are processors, as each is emulated by one thread. The newest kernel, whose
 /// tests take longest, is the first. Returns the reports in the kernels' order.
 fn run_all(
@@ -186,16 +243,16 @@ fn run_all(
 /// Runs one guest, from fetching its kernel to its last test. A failure is returned as a result.
 fn run_guest(
     kernel: &Kernel,
-    cache: &std::path::Path,
-    (plan, clock): (&inside::Plan, Clock),
+    cache: &Path,
+    (plan, clock): (&Plan, Clock),
     options: &Options,
 ) -> GuestReport {
     let mut report = GuestReport::new(kernel.name);
     let booted = fetch::fetch(kernel, cache, options.refresh).and_then(|files| {
         report.release = files.release.clone();
         eprintln!("{}: {} boots", kernel.name, files.release);
-        let limit = Duration::from_secs(60 * options.minutes);
-        boot::run(kernel, &files, (plan, clock), limit, &mut report)
+        let guest = boot::boot(kernel, &files, plan, &Hardware::for_tests(clock))?;
+        boot::run(guest, limit(options), &mut report)
     });
     if let Err(error) = booted {
         eprintln!("{}: {error:#}", kernel.name);

@@ -4,6 +4,8 @@
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::commands::Ran;
+
 /// One line of the port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -11,6 +13,10 @@ pub enum Message {
     /// The findings of `debox doctor`, in its own format.
     Doctor(Doctor),
     Test(TestResult),
+    /// It takes commands now.
+    Ready,
+    /// A command has ended.
+    Ran(Ran),
     /// The guest could not continue.
     Failed(String),
     /// All tests have run.
@@ -82,6 +88,7 @@ impl GuestReport {
         match message {
             Message::Doctor(doctor) => self.doctor = Some(doctor),
             Message::Test(result) => self.tests.push(result),
+            Message::Ready | Message::Ran(_) => {}
             Message::Failed(reason) => self.failure = Some(reason),
             Message::Done => self.done = true,
         }

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A guest that runs what it is told to, one command after the other, on a disk of its own (`--serve`, `--enter`).
+//!
+//! A client writes its command to a socket of this machine, the driver passes it on to the guest's second serial
+//! port, and the guest's first process runs it and sends back its output and status.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::process::ExitCode;
+use std::process::ExitStatus;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::bail;
+use anyhow::Context;
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::mount::MsFlags;
+use nix::poll::PollFd;
+use nix::poll::PollFlags;
+use nix::poll::PollTimeout;
+use nix::sys::termios;
+use nix::sys::wait::waitpid;
+use nix::sys::wait::WaitPidFlag;
+use nix::sys::wait::WaitStatus;
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::boot;
+use crate::boot::Guest;
+use crate::report::Message;
+
+/// Where the guest has its disk.
+const DISK: &str = "/mnt/disk";
+const DEVICE: &str = "/dev/vda";
+
+/// For a client that is killed before it has said what to run.
+const CLIENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a client wants to run in the guest.
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    words: Vec<String>,
+}
+
+/// What became of a command. Output that is no text loses what is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    /// As a shell has it: 128 and the signal's number if one ended it.
+    status: u8,
+    out: String,
+    err: String,
+}
+
+/// Serves commands until this process is told to end.
+pub fn serve(mut guest: Guest, socket: &Path, end: Instant) -> Result<()> {
+    let served = try_serve(&mut guest, socket, end);
+    guest.end();
+    let _ = std::fs::remove_file(socket);
+    if served.is_err() && !boot::is_stopped() {
+        guest.show_console();
+        return served;
+    }
+    Ok(())
+}
+
+fn try_serve(guest: &mut Guest, socket: &Path, end: Instant) -> Result<()> {
+    match guest.next_message(end)? {
+        Message::Ready => {}
+        Message::Failed(reason) => bail!("{reason}"),
+        other => bail!("the guest began with {other:?}"),
+    }
+    let listener = UnixListener::bind(socket)
+        .with_context(|| format!("cannot make the socket {}", socket.display()))?;
+    eprintln!("ready");
+    while !boot::is_stopped() {
+        if !is_awaited(&listener)? {
+            continue;
+        }
+        let (client, _) = listener.accept()?;
+        let Some(request) = requested(&client) else {
+            continue;
+        };
+        guest.tell(&serde_json::to_string(&request)?)?;
+        match guest.next_message(end)? {
+            // Whoever asked may have ended meanwhile.
+            Message::Ran(ran) => drop(answer(&client, &ran)),
+            Message::Failed(reason) => bail!("{reason}"),
+            other => bail!("the guest answered with {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a client waits. A signal ends the wait.
+fn is_awaited(listener: &UnixListener) -> Result<bool> {
+    let mut waited = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    match nix::poll::poll(&mut waited, PollTimeout::from(1000u16)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn requested(client: &UnixStream) -> Option<Request> {
+    client.set_read_timeout(Some(CLIENT_LIMIT)).ok()?;
+    let mut line = String::new();
+    BufReader::new(client).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+fn answer(mut client: &UnixStream, ran: &Ran) -> Result<()> {
+    Ok(writeln!(client, "{}", serde_json::to_string(ran)?)?)
+}
+
+/// Runs a command in a guest that is served at this socket, as if it ran here.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command's own output, and nothing else"
+)]
+pub fn enter(socket: &Path, words: &[String]) -> Result<ExitCode> {
+    let mut server = UnixStream::connect(socket)
+        .with_context(|| format!("no guest is served at {}", socket.display()))?;
+    let words = words.to_vec();
+    writeln!(server, "{}", serde_json::to_string(&Request { words })?)?;
+    let mut line = String::new();
+    BufReader::new(server).read_line(&mut line)?;
+    let ran: Ran = serde_json::from_str(&line).context("the guest ended")?;
+    std::io::stderr().write_all(ran.err.as_bytes())?;
+    std::io::stdout().write_all(ran.out.as_bytes())?;
+    Ok(ExitCode::from(ran.status))
+}
+
+/// The guest's side: runs a command for each line. `say` sends a message.
+pub fn inside(say: impl Fn(&Message)) -> Result<()> {
+    mount_disk()?;
+    let input = std::io::stdin();
+    // Lines longer than those that people type, and nothing of them is sent back.
+    let mut port = termios::tcgetattr(&input)?;
+    termios::cfmakeraw(&mut port);
+    termios::tcsetattr(&input, termios::SetArg::TCSANOW, &port)?;
+    say(&Message::Ready);
+    for line in input.lock().lines() {
+        let request: Request = serde_json::from_str(&line?)?;
+        say(&Message::Ran(run(&request.words)));
+        reap();
+    }
+    Ok(())
+}
+
+/// The disk, with the kernel's file systems on its directories.
+fn mount_disk() -> Result<()> {
+    let mount = |what: &str, kind, place: &str, flags| {
+        nix::mount::mount(Some(what), place, kind, flags, None::<&str>)
+            .with_context(|| format!("cannot mount {what} on {place}"))
+    };
+    mount("memory", Some("tmpfs"), "/mnt", MsFlags::empty())?;
+    std::fs::create_dir(DISK)?;
+    mount(DEVICE, Some("ext4"), DISK, MsFlags::empty())?;
+    for name in ["dev", "proc", "sys"] {
+        let place = format!("{DISK}/{name}");
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(&format!("/{name}"), None, &place, flags)?;
+    }
+    Ok(())
+}
+
+fn run(words: &[String]) -> Ran {
+    let done = Command::new("chroot")
+        .arg(DISK)
+        .args(words)
+        .stdin(Stdio::null())
+        .output();
+    match done {
+        Ok(done) => Ran {
+            status: status_of(done.status),
+            out: String::from_utf8_lossy(&done.stdout).into_owned(),
+            err: String::from_utf8_lossy(&done.stderr).into_owned(),
+        },
+        Err(error) => Ran {
+            status: 127,
+            out: String::new(),
+            err: format!("chroot: {error}\n"),
+        },
+    }
+}
+
+fn status_of(status: ExitStatus) -> u8 {
+    let number = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, signal) => 128 + signal.unwrap_or_default(),
+    };
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+/// Children of commands that ended before them are now those of the first process.
+fn reap() {
+    let flags = Some(WaitPidFlag::WNOHANG);
+    while !matches!(waitpid(None, flags), Ok(WaitStatus::StillAlive) | Err(_)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_a_shells() {
+        assert_eq!(status_of(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(status_of(ExitStatus::from_raw(libc::SIGKILL)), 137);
+    }
+
+    #[test]
+    fn what_a_client_asks_for_is_read() {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        client.write_all(b"{\"words\":[\"true\"]}\n").expect("sent");
+        let request = requested(&server).expect("a request");
+        assert_eq!(request.words, ["true"]);
+        client.write_all(b"no request\n").expect("sent");
+        assert!(requested(&server).is_none());
+        drop(client);
+        assert!(requested(&server).is_none());
+    }
+
+    #[test]
+    fn where_no_guest_is_served_it_says_so() {
+        let error = enter(Path::new("/nonexistent/socket"), &[]).expect_err("no guest");
+        assert!(format!("{error:#}").starts_with("no guest is served at /nonexistent/socket"));
+    }
+}
