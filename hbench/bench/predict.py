@@ -159,6 +159,8 @@ def record(machine, words, arguments, here, path):
 
 def measured_once(machine, words):
     """Elapsed time, and CPU time of all its processes, in ns."""
+    # What the machine before has written would be stored meanwhile.
+    os.sync()
     start = time.monotonic_ns()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = machine.start(words, **quiet)
@@ -244,6 +246,7 @@ def validate(arguments, words, place):
             vectors = suite.vectors()
             try:
                 say(f"recording {name}")
+                measured_once(made[0], command)
                 record(made[0], command, arguments, vectors["plain"], place(f"{name}.vec"))
                 prediction = predicted(arguments, place(f"{name}.vec"), vectors)
                 written = time.strftime("%FT%TZ", time.gmtime())

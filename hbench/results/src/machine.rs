@@ -88,6 +88,12 @@ fn without_waiting(recorded: &Recorded) -> Recorded {
 }
 
 impl Machine {
+    /// Whether the files that it was measured with are in memory alone.
+    pub fn stores_nothing(&self) -> bool {
+        let kind = self.environment.file_system.as_deref();
+        matches!(kind, Some("tmpfs" | "ramfs"))
+    }
+
     pub fn of(recorded: &Recorded) -> Machine {
         let meta = &recorded.meta;
         let recorded = &without_waiting(recorded);

@@ -23,6 +23,9 @@ pub struct Primitive {
     /// Context switches in one operation of the benchmarks.
     #[serde(default)]
     pub switches: u32,
+    /// It takes no time where files are not stored.
+    #[serde(default)]
+    pub on_disk: bool,
     #[serde(default)]
     calls: Vec<String>,
 }
@@ -37,6 +40,9 @@ pub struct Wait {
     /// Null calls in one operation of the benchmark.
     #[serde(default)]
     pub entries: u32,
+    /// There is none where files are not stored.
+    #[serde(default)]
+    pub on_disk: bool,
 }
 
 /// Benchmarks of a process alone, and beside another one that does the same.

@@ -213,8 +213,10 @@ fn on_machine(
     waits.extend((ready.here_ns > 0.0).then_some(ready));
     let of_waits = variance(&waits);
     let waited_ns: f64 = waits.iter().map(Part::there_ns).sum();
-    let free_ns = busy + waited_ns + queued_ns;
-    let of_free = of_ratios * (stretch / overlap).powi(2) + of_waits;
+    let stored = newly_stored(application, relation);
+    let (stored_ns, of_stored) = stored.as_ref().map_or((0.0, 0.0), |one| one.1);
+    let free_ns = busy + waited_ns + queued_ns + stored_ns;
+    let of_free = of_ratios * (stretch / overlap).powi(2) + of_waits + of_stored.powi(2);
     let (elapsed_ns, of_elapsed) = match relation.quota() {
         None => (free_ns, of_free),
         Some(quota) => {
@@ -249,6 +251,7 @@ fn on_machine(
             .iter()
             .map(predicted)
             .chain((queued_ns > 0.0).then(|| queue(queued_ns)))
+            .chain(stored.map(|one| one.0))
             .collect(),
         throttled_ns,
         baselines: Baselines {
@@ -275,10 +278,7 @@ fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Pa
         let known = MAPPING.of_wait(&wait.kind);
         let ratio = match wait.kind.as_str() {
             // Whoever wakes another on the only CPU hands it over: that is a switch, and no waiting.
-            WAKING if relation.cpus().1 < 2.0 => Some(Ratio {
-                value: 0.0,
-                deviation: 0.0,
-            }),
+            WAKING if relation.cpus().1 < 2.0 => Some(Ratio::NOTHING),
             _ => known.and_then(|known| relation.wait(known)),
         };
         Part {
@@ -307,6 +307,30 @@ fn predicted(part: &Part) -> PredictedPart {
         predicted_ns: part.there_ns(),
         scaled_by: part.scaled_by.clone(),
     }
+}
+
+/// What is stored there and was not here, with its time and the standard deviation of that.
+fn newly_stored(
+    application: &Application,
+    relation: &Relation,
+) -> Option<(PredictedPart, (f64, f64))> {
+    let name = "file.sync";
+    let known = MAPPING.primitive(name)?;
+    let (each_ns, deviation_ns) = relation.newly_stored_ns(known)?;
+    let components = application.components.iter();
+    let of_it = components.filter(|one| one.primitive == name);
+    let count: u64 = of_it.map(|one| one.calls).sum();
+    let part = PredictedPart {
+        name: "waiting: disk.sync".to_string(),
+        size: None,
+        count,
+        bytes: 0,
+        measured_ns: 0.0,
+        predicted_ns: count as f64 * each_ns,
+        scaled_by: Some(known.costs.join(", ")),
+    };
+    let time = (part.predicted_ns, count as f64 * deviation_ns);
+    (count > 0).then_some((part, time))
 }
 
 /// What threads wait for each other where calls are served one at a time.

@@ -25,6 +25,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// Of what takes no time there.
+    pub const NOTHING: Ratio = Ratio {
+        value: 0.0,
+        deviation: 0.0,
+    };
+
     fn of(log: f64, deviation: f64) -> Ratio {
         Ratio {
             // Benchmarks that differ by more than this say nothing about a program.
@@ -127,6 +133,9 @@ impl<'a> Relation<'a> {
     /// The ratio of what a primitive takes beside its entries and switches, for transfers of so many bytes. `None`: it
     /// was not measured on both machines.
     pub fn remainder(&self, primitive: &Primitive, bytes: f64) -> Option<Ratio> {
+        if primitive.on_disk && self.leaves_disk() {
+            return Some(Ratio::NOTHING);
+        }
         let value = |machine: &Machine| {
             let of = |name: &str| machine.units.get(name).map(Value::of);
             let whole = cost(machine, primitive, bytes)?;
@@ -140,11 +149,27 @@ impl<'a> Relation<'a> {
 
     /// The ratio of a wait's benchmark without its entries. `None`: it was not measured on both machines.
     pub fn wait(&self, wait: &Wait) -> Option<Ratio> {
+        if wait.on_disk && self.leaves_disk() {
+            return Some(Ratio::NOTHING);
+        }
         let value = |machine: &Machine| {
             let of = |name: &str| machine.units.get(name).map(Value::of);
             Some(of(&wait.cost)?.less(wait.entries, of(&MAPPING.entry)?))
         };
         Some(self.shrunk(value(self.a)?, value(self.b)?))
+    }
+
+    /// Whether only A stores files.
+    fn leaves_disk(&self) -> bool {
+        self.b.stores_nothing() && !self.a.stores_nothing()
+    }
+
+    /// What one operation takes on B that took nothing on A, because files are not stored there; and its standard
+    /// deviation. `None`: A stores them, too, or B does not, or it was not measured on B.
+    pub fn newly_stored_ns(&self, primitive: &Primitive) -> Option<(f64, f64)> {
+        let is_new = primitive.on_disk && self.a.stores_nothing() && !self.b.stores_nothing();
+        let found = cost(self.b, primitive, 0.0).filter(|_| is_new)?;
+        Some((found.ns, found.variance.sqrt().hypot(PRIOR * found.ns)))
     }
 
     /// How much longer processes take that work at the same time. `benchmarks`: alone, and beside another one. `here`

@@ -274,3 +274,76 @@ fn threads_slow_each_other_down_where_they_run_together() {
     let found = predict(&application, &[("one".to_string(), alone)], None).expect("whole");
     assert!((of(&found, "one").work_ns * 1.5 - own.work_ns).abs() < 1000.0);
 }
+
+#[test]
+fn where_nothing_is_stored_nothing_waits_for_it() {
+    let on = |file_system: &str, sync_ns: Option<f64>| {
+        let mut machine = with(100.0, 1.0);
+        machine.environment.file_system = Some(file_system.to_string());
+        machine
+            .units
+            .extend(sync_ns.map(|ns| ("file.sync/fsync".to_string(), unit(ns))));
+        machine
+    };
+    fn unit(ns: f64) -> crate::machine::Unit {
+        crate::machine::Unit {
+            ns,
+            interval_ns: Some((0.99 * ns, 1.01 * ns)),
+            bytes: None,
+        }
+    }
+    let (disk, memory) = (on("ext4", Some(100_200.0)), on("tmpfs", None));
+    let mut application = some_application(Some(disk.clone()));
+    application.components.push(Component {
+        primitive: "file.sync".to_string(),
+        size: None,
+        calls: 10,
+        bytes: 0,
+        cpu_ns: 10 * 50_070,
+        sleeps: 0,
+    });
+    application.waits[0].kind = "disk.sync".to_string();
+    for run in &mut application.runs {
+        run.cpu_ns += 10 * 50_100;
+        run.elapsed_ns += 10 * 50_100;
+    }
+    let machines = [
+        ("disk".to_string(), disk.clone()),
+        ("memory".to_string(), memory.clone()),
+        (
+            "slow disk".to_string(),
+            on("btrfs", Some(100_000.0 * 4.0 + 200.0)),
+        ),
+    ];
+    let found = predict(&application, &machines, None).expect("whole");
+    let own_ns = of(&found, "disk").elapsed_ns;
+    let gained = own_ns - of(&found, "memory").elapsed_ns;
+    assert!(
+        (gained - 5_000_000.0 - 500_000.0).abs() < 10_000.0,
+        "{gained}"
+    );
+    // Four times the wait, and four times the work of it.
+    let lost = of(&found, "slow disk").elapsed_ns - own_ns;
+    assert!((lost - 3.0 * 5_500_000.0).abs() < 200_000.0, "{lost}");
+
+    // Who ran in memory is told what the disk takes.
+    application.machine = Some(memory.clone());
+    application.waits.clear();
+    let found = predict(
+        &application,
+        &[("disk".to_string(), disk), ("memory".to_string(), memory)],
+        None,
+    )
+    .expect("whole");
+    let (disk, memory) = (of(&found, "disk"), of(&found, "memory"));
+    let more = disk.elapsed_ns - memory.elapsed_ns;
+    assert!((more - 10.0 * 100_200.0).abs() < 20_000.0, "{more}");
+    let part = disk
+        .waits
+        .iter()
+        .find(|part| part.name == "waiting: disk.sync");
+    let part = part.expect("it is shown");
+    assert_eq!((part.count, part.measured_ns), (10, 0.0));
+    let (low, high) = disk.elapsed_interval_ns;
+    assert!(high - low > 0.5 * more, "{low} to {high}");
+}
