@@ -97,7 +97,7 @@ def mounted(point, *words):
 
 @contextlib.contextmanager
 def plain(image):
-    """The image on the file system of the host."""
+    """The image on an ext4 of its own: how long one takes depends on what it has been used for."""
     yield Machine("plain", image)
 
 
@@ -175,10 +175,15 @@ def seccomp(image):
     yield Machine("seccomp", image, before=filter_calls)
 
 
+def outside_of(image):
+    """The directory on the host's file system in which all of this is."""
+    return os.path.dirname(os.path.dirname(image))
+
+
 @contextlib.contextmanager
 def copied(image, name, *mount):
     """The image on a file system of its own."""
-    with directory(os.path.dirname(image), f"on-{name}") as path, mounted(path, *mount):
+    with directory(outside_of(image), f"on-{name}") as path, mounted(path, *mount):
         run("cp", "-a", "-x", f"{image}/.", path)
         with roots.connected(path):
             yield Machine(name, path)
@@ -191,42 +196,51 @@ def tmpfs(image):
 
 
 @contextlib.contextmanager
-def on_loop(image, kind, *make):
-    """A file system on a loop device over a file."""
-    path = os.path.join(os.path.dirname(image), f"{kind}.img")
+def device(work, kind, *make):
+    """A file with a file system, to be mounted by a loop device."""
+    path = os.path.join(work, f"{kind}.img")
     with open(path, "wb") as file:
         file.truncate(6 << 30)
     try:
         run(*make, path)
-        with copied(image, f"{kind}-loop", "-o", "loop", path) as machine:
-            yield machine
+        yield path
     finally:
         os.unlink(path)
 
 
 @contextlib.contextmanager
-def ext4_loop(image):
-    with on_loop(image, "ext4", "mkfs.ext4", "-q", "-F") as machine:
+def on_loop(image, kind, *make):
+    """The image on a file system of another kind, as the image itself on a loop device over a file."""
+    with device(outside_of(image), kind, *make) as path, copied(image, kind, "-o", "loop", path) as machine:
         yield machine
 
 
 @contextlib.contextmanager
-def xfs_loop(image):
+def xfs(image):
     with on_loop(image, "xfs", "mkfs.xfs", "-q", "-f") as machine:
         yield machine
 
 
 @contextlib.contextmanager
-def btrfs_loop(image):
+def btrfs(image):
     with on_loop(image, "btrfs", "mkfs.btrfs", "-q", "-f") as machine:
         yield machine
 
 
 @contextlib.contextmanager
+def of_host(image):
+    """A copy on the file system of the host."""
+    with directory(outside_of(image), "on-host") as path:
+        run("cp", "-a", "-x", f"{image}/.", path)
+        with roots.connected(path):
+            yield Machine("host", path)
+
+
+@contextlib.contextmanager
 def overlay(image):
-    """The image below a layer that takes what is written, as containers have it."""
-    work = os.path.dirname(image)
-    with directory(work, "layers") as layers, directory(work, "on-overlay") as path:
+    """The image below a layer that takes what is written, as containers have it; both are on the same file system."""
+    disk = os.path.dirname(image)
+    with directory(disk, "layers") as layers, directory(outside_of(image), "on-overlay") as path:
         upper, worker = (os.path.join(layers, part) for part in ("upper", "work"))
         for part in (upper, worker):
             os.mkdir(part)
@@ -279,7 +293,7 @@ def guest_mitigated(image):
 
 
 # The first is where applications are recorded.
-ALL = [plain, one_cpu, seccomp, quota, tmpfs, ext4_loop, xfs_loop, btrfs_loop, overlay, in_gvisor, traced]
+ALL = [plain, one_cpu, seccomp, quota, tmpfs, xfs, btrfs, of_host, overlay, in_gvisor, traced]
 
 # They take many times as long as all others, so they are measured only where they are named.
 EMULATED = [guest_old, guest_newest, guest_mitigated]
@@ -288,10 +302,15 @@ EMULATED = [guest_old, guest_newest, guest_mitigated]
 @contextlib.contextmanager
 def prepared(work, names, hbench):
     """The machines that can be made, and why the others cannot."""
-    image = os.path.join(work, "image")
-    os.mkdir(image)
-    roots.make(image, {"hbench": hbench})
+    disk = os.path.join(work, "disk")
+    image = os.path.join(disk, "image")
+    os.mkdir(disk)
     with contextlib.ExitStack() as stack:
+        # Otherwise the kernel would initialize the rest later, while something is measured.
+        path = stack.enter_context(device(work, "ext4", "mkfs.ext4", "-q", "-F", "-E", guests.AT_ONCE))
+        stack.enter_context(mounted(disk, "-o", "loop", path))
+        os.mkdir(image)
+        roots.make(image, {"hbench": hbench})
         made, missing = [], []
         # Before the kernel's file systems are in it, copies are made.
         chosen = [plain, *(make for make in ALL[1:] + EMULATED if make.__name__ in names)] if names else ALL

@@ -4,6 +4,7 @@
 mod clock_call;
 mod context_switch;
 mod context_switch_lmbench;
+mod cpu_code;
 mod cpu_operations;
 mod cpu_parallel;
 mod device_read;
@@ -94,6 +95,7 @@ pub static ALL: &[&Benchmark] = &[
     &memory_tlb::BENCHMARK,
     &cpu_operations::BENCHMARK,
     &cpu_parallel::BENCHMARK,
+    &cpu_code::BENCHMARK,
     &library_random::BENCHMARK,
     &null_call::BENCHMARK,
     &clock_call::BENCHMARK,
