@@ -159,8 +159,6 @@ def record(machine, words, arguments, here, path):
 
 def measured_once(machine, words):
     """Elapsed time, and CPU time of all its processes, in ns."""
-    # What the machine before has written would be stored meanwhile.
-    os.sync()
     start = time.monotonic_ns()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = machine.start(words, **quiet)
@@ -203,30 +201,38 @@ def entering(made, runs):
     return {name: value - took[made[0].name] for name, value in took.items()}
 
 
+# Runs of a machine's turn that count. Where a program is recorded, too, its runs follow one another.
+IN_TURN = 2
+
+
+def turn(machine, words):
+    """What each run takes right after another one: caches are those of the same machine then."""
+    measured_once(machine, words)
+    return [measured_once(machine, words) for _ in range(IN_TURN)]
+
+
 def measure(made, program, words, runs, failed):
-    """Two series on each machine, in turn. Each machine is warmed up once; those on which it fails are left out."""
+    """Two series on each machine, in turn. Machines on which the program fails are left out."""
     series = [{}, {}]
-    able = []
-    for machine in made:
-        try:
-            measured_once(machine, words)
-            able.append(machine)
-        except Failed as reason:
-            failed.append((f"{program} on {machine.name}", str(reason)))
-    beside = entering(able, runs)
-    for at in range(2 * runs):
+    able = list(made)
+    beside = None
+    for at in range(2 * -(-runs // IN_TURN)):
         for machine in list(able):
             try:
-                once = measured_once(machine, words)
+                found = turn(machine, words)
             except Failed as reason:
-                # It failed after it had succeeded: nothing of it on this machine counts.
+                # Nothing of it on this machine counts, even if it has succeeded before.
                 failed.append((f"{program} on {machine.name}", str(reason)))
                 able.remove(machine)
                 for part in series:
                     part.pop(machine.name, None)
                 continue
-            once["elapsed"] -= beside.get(machine.name, 0)
-            series[at % 2].setdefault(machine.name, []).append(once)
+            series[at % 2].setdefault(machine.name, []).extend(found)
+        beside = beside or entering(able, runs)
+    for part in series:
+        for name, took in part.items():
+            for once in took:
+                once["elapsed"] -= beside.get(name, 0)
     return series
 
 
@@ -246,7 +252,6 @@ def validate(arguments, words, place):
             vectors = suite.vectors()
             try:
                 say(f"recording {name}")
-                measured_once(made[0], command)
                 record(made[0], command, arguments, vectors["plain"], place(f"{name}.vec"))
                 prediction = predicted(arguments, place(f"{name}.vec"), vectors)
                 written = time.strftime("%FT%TZ", time.gmtime())
