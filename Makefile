@@ -154,7 +154,7 @@ flashpache: build
 	scripts/setup test bench
 	$(AS_ROOT) python3 flash/bench/flashpache.py --programs $(TARGET)/release --json $(FLASHPACHE)
 
-# How well hbench predicts real programs on machines that this one can be: 25 minutes, with QUICK=--quick 7. As root, on a
+# How well hbench predicts real programs on machines that this one can be: 20 minutes, with QUICK=--quick 7. As root, on a
 # machine that does nothing else. PREDICTIONS names the new directory.
 PREDICTIONS ?= predictions
 QUICK ?=
@@ -162,7 +162,8 @@ predictions: build
 	scripts/setup test
 	$(AS_ROOT) env RUNSC=$(RUNSC) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(PREDICTIONS) $(QUICK)
 
-# The same for emulated machines with other kernels: Debian's 6.1 and its newest, with and without mitigations. As root.
+# The same for emulated machines with other kernels: Debian's 6.1 and its newest, with and without mitigations. 15 to 30
+# minutes; as root.
 GUEST_PREDICTIONS ?= guest-predictions
 predictions-guests: build
 	scripts/setup test guest

@@ -14,7 +14,8 @@ a second one (repeat). `elapsed` is the time from start to end; where a machine 
 that takes. `work` is compared with the CPU time of all processes; under a tracer, which stops programs, the two are not
 quite the same.
 
-Takes 25 minutes on a machine that does nothing else, with --quick 7; as root.
+Takes 20 minutes on a machine that does nothing else, with --quick 7; with emulated machines (--machines guest_old guest_newest
+guest_mitigated) 15. As root.
 """
 
 import argparse
