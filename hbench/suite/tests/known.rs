@@ -14,9 +14,9 @@ const DELAY_NS: f64 = 2e6;
 /// What a machine's vector needs, and the call beside the delayed one.
 const BENCHMARKS: &[&str] = &[
     "call.null",
-    "cpu.operation/integer",
+    "cpu.code",
     "memory.read/16K",
-    "memory.latency/16K",
+    "memory.latency/256K",
     "file.fstat",
     "file.open/hot",
     "file.stat/hot",

@@ -51,9 +51,9 @@ fn machine(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("here.parquet");
     let benchmarks = [
         "call.null",
-        "cpu.operation/integer",
+        "cpu.code",
         "memory.read/16K",
-        "memory.latency/16K",
+        "memory.latency/256K",
         "pipe.bandwidth/4K",
         "file.reread/4K",
     ];
