@@ -228,7 +228,7 @@ def check(arguments, case, work):
     """What was wrong, and what decided nothing."""
     plain = Case("", {}, [], [], directory=case.plain)
     # What explains a program needs the speed of user mode, too.
-    user = ["cpu.code", "memory.latency/256K", "context-switch/2-processes-0K", "fault.page"]
+    user = ["cpu.code", "memory.latency/256K", "memory.read/16K", "context-switch/2-processes-0K", "fault.page"]
     names = ["call.null", "call.read-zero/1", "file.fstat", "file.open/hot", "file.create/0K", "file.stat", "file.sync"]
     names += ["file.read-cold", "file.reread/4K", "file.rewrite/4K", "map.anonymous/4K", *user]
     paths = [os.path.join(work, name) for name in ("plain.parquet", "slowed.parquet", "app.vec")]

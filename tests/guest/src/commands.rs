@@ -2,7 +2,7 @@
 //! A guest that runs what it is told to, one command after the other, on a disk of its own (`--serve`, `--enter`).
 //!
 //! A client writes its command to a socket of this machine, the driver passes it on to the guest's second serial
-//! port, and the guest's first process runs it and sends back its output and status.
+//! port, and the guest's first process runs it (`own_disk.rs`) and sends back its output and status.
 
 use std::io::BufRead;
 use std::io::BufReader;
@@ -10,12 +10,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 use std::process::ExitCode;
-use std::process::ExitStatus;
-use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -23,42 +19,18 @@ use anyhow::bail;
 use anyhow::Context;
 use anyhow::Result;
 use nix::errno::Errno;
-use nix::mount::MsFlags;
 use nix::poll::PollFd;
 use nix::poll::PollFlags;
 use nix::poll::PollTimeout;
-use nix::sys::termios;
-use nix::sys::wait::waitpid;
-use nix::sys::wait::WaitPidFlag;
-use nix::sys::wait::WaitStatus;
-use serde::Deserialize;
-use serde::Serialize;
 
 use crate::boot;
 use crate::boot::Guest;
 use crate::report::Message;
-
-/// Where the guest has its disk.
-const DISK: &str = "/mnt/disk";
-const DEVICE: &str = "/dev/vda";
+use crate::report::Ran;
+use crate::report::Request;
 
 /// For a client that is killed before it has said what to run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(5);
-
-/// What a client wants to run in the guest.
-#[derive(Debug, Serialize, Deserialize)]
-struct Request {
-    words: Vec<String>,
-}
-
-/// What became of a command. Output that is no text loses what is none.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ran {
-    /// As a shell has it: 128 and the signal's number if one ended it.
-    status: u8,
-    out: String,
-    err: String,
-}
 
 /// Serves commands until this process is told to end.
 pub fn serve(mut guest: Guest, socket: &Path, end: Instant) -> Result<()> {
@@ -139,83 +111,9 @@ pub fn enter(socket: &Path, words: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(ran.status))
 }
 
-/// The guest's side: runs a command for each line. `say` sends a message.
-pub fn inside(say: impl Fn(&Message)) -> Result<()> {
-    mount_disk()?;
-    let input = std::io::stdin();
-    // Lines longer than those that people type, and nothing of them is sent back.
-    let mut port = termios::tcgetattr(&input)?;
-    termios::cfmakeraw(&mut port);
-    termios::tcsetattr(&input, termios::SetArg::TCSANOW, &port)?;
-    say(&Message::Ready);
-    for line in input.lock().lines() {
-        let request: Request = serde_json::from_str(&line?)?;
-        say(&Message::Ran(run(&request.words)));
-        reap();
-    }
-    Ok(())
-}
-
-/// The disk, with the kernel's file systems on its directories.
-fn mount_disk() -> Result<()> {
-    let mount = |what: &str, kind, place: &str, flags| {
-        nix::mount::mount(Some(what), place, kind, flags, None::<&str>)
-            .with_context(|| format!("cannot mount {what} on {place}"))
-    };
-    mount("memory", Some("tmpfs"), "/mnt", MsFlags::empty())?;
-    std::fs::create_dir(DISK)?;
-    mount(DEVICE, Some("ext4"), DISK, MsFlags::empty())?;
-    for name in ["dev", "proc", "sys"] {
-        let place = format!("{DISK}/{name}");
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
-        mount(&format!("/{name}"), None, &place, flags)?;
-    }
-    Ok(())
-}
-
-fn run(words: &[String]) -> Ran {
-    let done = Command::new("chroot")
-        .arg(DISK)
-        .args(words)
-        .stdin(Stdio::null())
-        .output();
-    match done {
-        Ok(done) => Ran {
-            status: status_of(done.status),
-            out: String::from_utf8_lossy(&done.stdout).into_owned(),
-            err: String::from_utf8_lossy(&done.stderr).into_owned(),
-        },
-        Err(error) => Ran {
-            status: 127,
-            out: String::new(),
-            err: format!("chroot: {error}\n"),
-        },
-    }
-}
-
-fn status_of(status: ExitStatus) -> u8 {
-    let number = match (status.code(), status.signal()) {
-        (Some(code), _) => code,
-        (None, signal) => 128 + signal.unwrap_or_default(),
-    };
-    u8::try_from(number).unwrap_or(u8::MAX)
-}
-
-/// Children of commands that ended before them are now those of the first process.
-fn reap() {
-    let flags = Some(WaitPidFlag::WNOHANG);
-    while !matches!(waitpid(None, flags), Ok(WaitStatus::StillAlive) | Err(_)) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_status_is_a_shells() {
-        assert_eq!(status_of(ExitStatus::from_raw(3 << 8)), 3);
-        assert_eq!(status_of(ExitStatus::from_raw(libc::SIGKILL)), 137);
-    }
 
     #[test]
     fn what_a_client_asks_for_is_read() {

@@ -117,7 +117,7 @@ fn try_plan(plan: &Path) -> Result<()> {
         return crate::unit::boot(built, unit);
     }
     if plan.takes_commands {
-        return crate::commands::inside(say);
+        return crate::own_disk::serve(say);
     }
     for (name, value) in &plan.environment {
         std::env::set_var(name, value);

@@ -15,6 +15,7 @@ mod installed;
 mod kernels;
 mod left_out;
 mod matrix;
+mod own_disk;
 mod report;
 mod unit;
 mod unit_targets;

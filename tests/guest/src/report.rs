@@ -4,8 +4,6 @@
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::commands::Ran;
-
 /// One line of the port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -58,6 +56,21 @@ pub struct TestResult {
     pub seconds: f64,
     /// Its output if it failed, or the reason if it was skipped.
     pub output: String,
+}
+
+/// What a client wants to run in the guest.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub words: Vec<String>,
+}
+
+/// What became of a command. Output that is no text loses what is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    /// As a shell has it: 128 and the signal's number if one ended it.
+    pub status: u8,
+    pub out: String,
+    pub err: String,
 }
 
 /// Everything known about a guest.
