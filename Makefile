@@ -167,7 +167,8 @@ predictions: build
 GUEST_PREDICTIONS ?= guest-predictions
 predictions-guests: build
 	scripts/setup test guest
-	$(AS_ROOT) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(GUEST_PREDICTIONS) $(QUICK) \
+	$(AS_ROOT) env CARGO_TARGET_DIR=$(abspath $(TARGET)) \
+		python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(GUEST_PREDICTIONS) $(QUICK) \
 		--machines guest_old guest_newest guest_mitigated
 
 # Primitives that are slowed on purpose: whether hbench finds by how much and which. Two minutes; as root.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Guests with other kernels, booted under emulation by `scripts/guests --serve`, with an image on a disk of their own."""
+"""Guests with other kernels, booted under emulation by `debox-guests --serve`, each with a disk of its own."""
 
 import contextlib
 import os
@@ -9,32 +9,19 @@ import tempfile
 import time
 
 BOOT_SECONDS = 300
-# Options of mkfs.ext4 with which nothing is left for the kernel to do.
-AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"
 
 
 class Unavailable(Exception):
     """Why there is no guest."""
 
 
-def disk_of(root, path):
-    """An ext4 file system with the files below a directory."""
-    with open(path, "wb") as file:
-        file.truncate(6 << 30)
-    made = ["mkfs.ext4", "-q", "-F", "-E", AT_ONCE, "-d", root, path]
-    done = subprocess.run(made, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Unavailable(f"mkfs.ext4: {done.stderr.strip()}")
-
-
 @contextlib.contextmanager
-def booted(driver, cache, kernel, root, mitigated):
-    """The words that start a command in a guest whose disk is a copy of `root`."""
+def booted(driver, cache, kernel, disk, mitigated):
+    """The words that start a command in a guest with this file as its disk."""
     if not os.path.exists(driver):
         raise Unavailable(f"{driver} is not built")
     with tempfile.TemporaryDirectory(prefix="hbench-guest.", dir=os.environ.get("TMPDIR", "/var/tmp")) as work:
-        disk, socket, log = (os.path.join(work, name) for name in ("disk", "socket", "log"))
-        disk_of(root, disk)
+        socket, log = (os.path.join(work, name) for name in ("socket", "log"))
         words = [driver, "--cache", cache, "--serve", socket, "--disk", disk]
         words += ["--mitigated"] * mitigated
         with open(log, "wb") as said:

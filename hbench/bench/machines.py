@@ -195,6 +195,10 @@ def tmpfs(image):
         yield machine
 
 
+# Otherwise the kernel would initialize the rest later, while something is measured.
+EXT4 = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+
+
 @contextlib.contextmanager
 def device(work, kind, *make):
     """A file with a file system, to be mounted by a loop device."""
@@ -273,7 +277,10 @@ def guest(image, kernel, mitigated=False):
     machine = Machine(name, image, has_own_disk=True)
     driver, cache = (os.path.join(TARGET, place) for place in ("release/debox-guests", "guests"))
     try:
-        with guests.booted(driver, cache, kernel, image, mitigated) as enter:
+        with (
+            device(outside_of(image), name, *EXT4, "-d", image) as disk,
+            guests.booted(driver, cache, kernel, disk, mitigated) as enter,
+        ):
             machine.enter, machine.is_entered = enter, True
             yield machine
     except guests.Unavailable as reason:
@@ -306,8 +313,7 @@ def prepared(work, names, hbench):
     image = os.path.join(disk, "image")
     os.mkdir(disk)
     with contextlib.ExitStack() as stack:
-        # Otherwise the kernel would initialize the rest later, while something is measured.
-        path = stack.enter_context(device(work, "ext4", "mkfs.ext4", "-q", "-F", "-E", guests.AT_ONCE))
+        path = stack.enter_context(device(work, "ext4", *EXT4))
         stack.enter_context(mounted(disk, "-o", "loop", path))
         os.mkdir(image)
         roots.make(image, {"hbench": hbench})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guest that runs what it is told to, one command after the other, on a disk of its own (`--serve`, `--enter`).
+//! A guest with a disk of its own that runs commands, one after the other: `--serve` boots it, `--enter` sends it a command.
 //!
 //! A client writes its command to a socket of this machine, the driver passes it on to the guest's second serial
 //! port, and the guest's first process runs it (`own_disk.rs`) and sends back its output and status.
@@ -32,7 +32,7 @@ use crate::report::Request;
 /// For a client that is killed before it has said what to run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Serves commands until this process is told to end.
+/// Runs the commands of clients until a signal ends this process.
 pub fn serve(mut guest: Guest, socket: &Path, end: Instant) -> Result<()> {
     let served = try_serve(&mut guest, socket, end);
     guest.end();
@@ -63,7 +63,7 @@ fn try_serve(guest: &mut Guest, socket: &Path, end: Instant) -> Result<()> {
         };
         guest.tell(&serde_json::to_string(&request)?)?;
         match guest.next_message(end)? {
-            // Whoever asked may have ended meanwhile.
+            // The client may have ended meanwhile.
             Message::Ran(ran) => drop(answer(&client, &ran)),
             Message::Failed(reason) => bail!("{reason}"),
             other => bail!("the guest answered with {other:?}"),

@@ -326,7 +326,7 @@ fn where_nothing_is_stored_nothing_waits_for_it() {
     let lost = of(&found, "slow disk").elapsed_ns - own_ns;
     assert!((lost - 3.0 * 5_500_000.0).abs() < 200_000.0, "{lost}");
 
-    // Who ran in memory is told what the disk takes.
+    // Of a program that ran on tmpfs, it is predicted what the disk takes.
     application.machine = Some(memory.clone());
     application.waits.clear();
     let found = predict(
