@@ -227,8 +227,11 @@ struct upid {
 	struct pid_namespace *ns;
 } CORE;
 
+#define PIDTYPE_TGID 1 /* since 4.19; 0 is a thread */
+
 struct pid {
 	unsigned int level;
+	struct hlist_head tasks[4];
 	struct upid numbers[];
 } CORE;
 
@@ -378,6 +381,7 @@ struct seccomp {
 
 struct task_struct {
 	struct seccomp seccomp;
+	struct hlist_node pid_links[4];
 	struct thread_struct thread;
 	struct thread_info thread_info;
 	unsigned int __state;

@@ -313,6 +313,22 @@ static __always_inline void read_inet_ends(struct socket_ends *ends, struct sock
 	}
 }
 
+/*
+ * The process at the other end, by its number, which may long be another process's, and by its name
+ * while it lives.
+ */
+static __always_inline void read_unix_peer(struct socket_ends *ends, struct pid *process)
+{
+	struct hlist_node *first = BPF_CORE_READ(process, tasks[PIDTYPE_TGID].first);
+	struct task_struct *leader;
+
+	ends->peer_tgid = BPF_CORE_READ(process, numbers[0].nr);
+	if (!first || !bpf_core_field_exists(struct task_struct, pid_links))
+		return;
+	leader = (void *)first - bpf_core_field_offset(struct task_struct, pid_links[PIDTYPE_TGID]);
+	bpf_core_read_str(ends->peer_comm, sizeof(ends->peer_comm), &leader->comm);
+}
+
 /* The address that the socket itself is bound to, or else the one it is connected to. */
 static __always_inline void read_unix_ends(struct resource_row *row, struct sock *sock)
 {
@@ -325,7 +341,7 @@ static __always_inline void read_unix_ends(struct resource_row *row, struct sock
 		return;
 	process = BPF_CORE_READ(sock, sk_peer_pid);
 	if (process && !for_others)
-		row->ends.peer_tgid = BPF_CORE_READ(process, numbers[0].nr);
+		read_unix_peer(&row->ends, process);
 	address = BPF_CORE_READ(own, addr);
 	if (!address) {
 		peer = (struct unix_sock *)BPF_CORE_READ(own, peer);

@@ -375,7 +375,8 @@ struct socket_ends {
 	__u16 local_port, peer_port;
 	__u32 peer_tgid; /* Unix: the process that connected or listens */
 	__u32 reserved;
-	__u8 local[16], peer[16]; /* addresses; IPv4 in the first four bytes */
+	__u8 local[16], peer[16];	/* addresses; IPv4 in the first four bytes */
+	char peer_comm[DEBOX_COMM_LEN]; /* of peer_tgid, empty if it has ended */
 };
 
 struct resource_row {

@@ -282,6 +282,10 @@ fn socket(row: &types::resource_row) -> Option<String> {
             };
             if ends.peer_tgid != 0 {
                 text.push_str(&format!(", peer process {}", ends.peer_tgid));
+                let name = tables::comm(&ends.peer_comm);
+                if !name.is_empty() {
+                    text.push_str(&format!(" ({name})"));
+                }
             }
             Some(text)
         }
@@ -360,6 +364,11 @@ mod tests {
         assert_eq!(socket(&row).as_deref(), Some("unix @x, peer process 12"));
         row.name[0] = b'/' as i8;
         assert_eq!(socket(&row).as_deref(), Some("unix /x, peer process 12"));
+        row.ends.peer_comm[0] = b'a' as i8;
+        assert_eq!(
+            socket(&row).as_deref(),
+            Some("unix /x, peer process 12 (a)")
+        );
     }
 
     #[test]

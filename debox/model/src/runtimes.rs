@@ -72,11 +72,18 @@ pub enum Purpose {
     Lock,
     /// Something that the request needs which the thread is working on.
     Request,
+    /// Work: a runtime's threads wait there for nothing else.
+    Work,
 }
 
 impl Purpose {
     pub fn is_lock(self) -> bool {
         matches!(self, Purpose::Lock | Purpose::LockWord)
+    }
+
+    /// Whether it may be work that another thread hands over.
+    pub fn may_be_work(self) -> bool {
+        matches!(self, Purpose::Unknown | Purpose::Work)
     }
 }
 
@@ -257,6 +264,8 @@ impl Runtimes {
             Purpose::LockWord
         } else if is_in(&self.at_work) {
             Purpose::Request
+        } else if self.are_parking(frames) {
+            Purpose::Work
         } else {
             Purpose::Unknown
         }

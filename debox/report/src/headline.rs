@@ -57,6 +57,9 @@ pub fn active(report: &Report, resting: &LabelSums) -> Option<Headline> {
             ..share.clone()
         };
     }
+    if !shares.iter().any(|share| share.cause == FUTEX) {
+        shares.extend(hidden(waits()));
+    }
     shares.retain(|share| share.ns > 0);
     shares.sort_by_key(|share| std::cmp::Reverse(share.ns));
     let of_ns = shares
@@ -79,6 +82,41 @@ pub fn active(report: &Report, resting: &LabelSums) -> Option<Headline> {
         shares,
         in_call,
         short_lived: headline.short_lived.clone(),
+    })
+}
+
+/// Futex waits for locks and for what a request needs, where the recorder took those of all threads together for waits
+/// for work.
+fn hidden<'a>(waits: impl Iterator<Item = &'a Wait>) -> Option<Share> {
+    let is_for_work = |wait: &&Wait| {
+        wait.is_rest || !(wait.is_lock || wait.is_at_work || wait.owner_comm.is_some())
+    };
+    let mut waits: Vec<&Wait> = waits.filter(|wait| !is_for_work(wait)).collect();
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.blocked_ns));
+    let longest = waits.first()?;
+    let sum = |of: fn(&Wait) -> u64| {
+        let each = waits.iter().map(|wait| of(wait));
+        each.fold(0u64, u64::saturating_add)
+    };
+    let blocked_ns = sum(|wait| wait.blocked_ns);
+    let most = waits.iter().filter(|wait| wait.caller == longest.caller);
+    let of_caller = most.fold(0u64, |ns, wait| ns.saturating_add(wait.blocked_ns));
+    let is_most = percent(of_caller, blocked_ns) >= MOST;
+    Some(Share {
+        cause: FUTEX.to_string(),
+        ns: blocked_ns,
+        class: Some(longest.class.clone()),
+        call: Some(longest.call.clone()),
+        count: Some(sum(|wait| wait.count)),
+        max_ns: waits.iter().map(|wait| wait.longest_ns).max(),
+        owner: longest.owner_comm.clone().filter(|_| is_most),
+        caller: longest
+            .caller
+            .as_deref()
+            .filter(|_| is_most)
+            .map(Into::into),
+        is_for_lock: true,
+        ..Share::default()
     })
 }
 

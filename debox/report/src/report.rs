@@ -276,6 +276,8 @@ pub struct Wait {
     pub is_rest: bool,
     /// Whether the functions of the program that led there get a lock. Other waits may be for a lock, too.
     pub is_lock: bool,
+    /// Whether these functions say that the thread worked on a request.
+    pub is_at_work: bool,
     pub owner_certainty: Option<String>,
     pub owner_comm: Option<String>,
     pub owner_tid: Option<u32>,

@@ -62,6 +62,8 @@ impl FromIterator<(ThreadId, Rest)> for Rests {
 #[derive(Default)]
 struct Sums {
     free: Waits<'static>,
+    /// Of these, waits of which the program's functions say that they are for work.
+    work_ns: u64,
     /// Waits for what a known thread holds.
     held_ns: u64,
     held_open: u64,
@@ -78,11 +80,14 @@ impl Sums {
         if key.owner != NONE {
             add(&mut self.held_ns, wait.blocked);
             add(&mut self.held_open, wait.open);
-        } else if key.purpose != Purpose::Unknown {
+        } else if !key.purpose.may_be_work() {
             add(&mut self.other_ns, wait.blocked);
         } else if key.certainty != NONE {
             add(&mut self.unknown_ns, wait.blocked);
         } else {
+            if key.purpose == Purpose::Work {
+                add(&mut self.work_ns, wait.blocked);
+            }
             (self.free.label, self.free.class) = (FUTEX, "lock");
             add(&mut self.free.count, wait.count);
             add(&mut self.free.open, wait.open);
@@ -109,10 +114,17 @@ impl Sums {
     }
 
     /// Whether it rests when it does not wait for what is certainly no work: a connection's thread that waits for
-    /// requests, and in some of them for a lock.
+    /// requests, and in some of them for a lock. A wait for work that has not ended is no question then: the thread
+    /// has worked.
     fn rests_between(&self, active: u64) -> bool {
         let other = self.other_ns.saturating_add(self.held_ns);
-        self.other_ns > 0 && self.rest(active.saturating_sub(other)) == Some(Rest::AtRest)
+        let is_for_work = self.work_ns > self.free.blocked_ns / 2;
+        self.other_ns > 0
+            && match self.rest(active.saturating_sub(other)) {
+                Some(Rest::AtRest) => true,
+                Some(Rest::CannotTell) => is_for_work,
+                Some(Rest::Stuck) | None => false,
+            }
     }
 }
 
@@ -142,7 +154,7 @@ pub fn judge(sums: &Aggregate) -> Rests {
 
 /// Whether these waits are ones that such a thread rests in.
 pub fn is_rest(rests: &Rests, key: &WaitKey) -> bool {
-    let is_free = key.owner == NONE && key.purpose == Purpose::Unknown;
+    let is_free = key.owner == NONE && key.purpose.may_be_work();
     is_free && key.thread.is_some_and(|thread| rests.are_aside(thread))
 }
 
@@ -306,6 +318,7 @@ mod tests {
             last_ns: blocked_ns,
             is_rest: true,
             is_lock: false,
+            is_at_work: false,
             owner_certainty: None,
             owner_comm: None,
             owner_tid: None,

@@ -354,7 +354,7 @@ impl<'a> Scanner<'a> {
                     && self
                         .wait_lines
                         .purpose(columns.called_from(row), self.names)
-                        == Purpose::Unknown,
+                        .may_be_work(),
             };
             let sums = KindSums {
                 count: 1,
@@ -410,7 +410,7 @@ impl<'a> Scanner<'a> {
             };
             let is_on_futex = is_futex && class != self.idle;
             let is_held = sleeps.owner.get(at) != NONE;
-            let may_rest = is_on_futex && !is_held && purpose == Purpose::Unknown;
+            let may_rest = is_on_futex && !is_held && purpose.may_be_work();
             if may_rest {
                 aggregate.add_rest((pid, tid), begin, ns);
             }

@@ -4,6 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use debox_model::runtimes::Purpose;
+
 use crate::aggregate::{Aggregate, WaitSums};
 use crate::held_up::HeldUp;
 use crate::names::{Name, Names, NONE, TOO_MANY};
@@ -210,6 +212,7 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
         last_ns: since(wait.last),
         is_rest: row.is_rest,
         is_lock: key.purpose.is_lock(),
+        is_at_work: key.purpose == Purpose::Request,
         owner_certainty: maybe(key.certainty),
         owner_comm: match key.owner {
             TOO_MANY => Some(SEVERAL_OWNERS.to_string()),
@@ -225,8 +228,6 @@ fn wait(row: &Row, sums: &Aggregate, begin: i64, names: &Names) -> Wait {
 
 #[cfg(test)]
 mod tests {
-    use debox_model::runtimes::Purpose;
-
     use super::*;
     use crate::held_up::Woken;
     use crate::report::Rest;

@@ -106,7 +106,11 @@ fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
     // A deadlock comes first, among the findings.
     let blocked_loop = report.loop_text.iter();
     let blocked_loop = blocked_loop.filter(|_| report.deadlocks.is_empty());
-    for text in blocked_loop.chain(&report.headline_text) {
+    let beside_idle = beside_idle(report);
+    for text in blocked_loop
+        .chain(&report.headline_text)
+        .chain(&beside_idle)
+    {
         line(out, text, style, options)?;
         style = Style::new();
     }
@@ -142,6 +146,13 @@ fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         )?;
     }
     Ok(())
+}
+
+/// What matters apart from idle waits, if these come first.
+fn beside_idle(report: &Report) -> Option<String> {
+    let first = report.headline.as_ref()?.shares.first()?;
+    let active = report.active_text.first()?;
+    (first.class.as_deref() == Some(IDLE)).then(|| format!("without idle waits: {active}"))
 }
 
 fn findings(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {

@@ -118,6 +118,7 @@ fn through(tid: u32, at: u64, function: &str, ns: u64, waker: u32) -> Call {
     Call {
         tid,
         comm: "connection".into(),
+        caller: Some(format!("{function}+0x1 (server)").into()),
         stack: Some(format!("start_thread (pthread_create.c:442);{function}+0x1 (server)").into()),
         ..call("futex", at, 1_000, vec![wait])
     }
@@ -157,6 +158,50 @@ fn a_thread_that_waits_for_requests_and_for_locks_rests_in_the_former_only() {
         of.map(|by| by.ns / MS).sum::<u64>()
     };
     assert_eq!((by(9), by(101)), (1_200, 100));
+}
+
+/// Two statements wait for a row, and then their threads in the server's cache until the recording ends, as a pool's do.
+/// Together these look like waits for work.
+#[test]
+fn a_wait_in_a_request_is_found_beside_all_that_rest() {
+    const CACHE: &str = "do_handle_one_connection(CONNECT*, bool)";
+    let mut calls = Vec::new();
+    for tid in [101, 102] {
+        calls.push(through(tid, 10_000, "dispatch_command(THD*)", 120 * MS, 9));
+        let mut cached = through(tid, 200 * MS, CACHE, 800 * MS, 9);
+        cached.in_flight = true;
+        let wait = &mut cached.sleeps[0];
+        (wait.waker_kind, wait.waker_tid, wait.waker_comm) = ("none".into(), None, None);
+        calls.push(cached);
+    }
+    for tid in 103..108 {
+        let task = |at| {
+            through(
+                tid,
+                at,
+                "tpool::thread_pool_generic::wait_for_tasks()",
+                490 * MS,
+                9,
+            )
+        };
+        calls.extend([task(10_000), task(500 * MS)]);
+    }
+    let connections = sleep("poll", "idle", 900 * MS);
+    calls.push(call("poll", 20_000, 1_000, vec![connections]));
+    let report = report_of(&calls);
+    let waits = report
+        .waits
+        .iter()
+        .filter(|wait| !wait.is_rest && wait.label == "futex");
+    let waits: Vec<(u32, bool)> = waits.map(|wait| (wait.tid, wait.is_at_work)).collect();
+    assert_eq!(waits, [(101, true), (102, true)]);
+    let headline = report.headline.expect("a headline");
+    assert!(headline.shares.iter().all(|share| share.cause != "futex"));
+    let active = report.active.expect("a headline");
+    let first = &active.shares[0];
+    let caller = first.caller.as_ref().map(ToString::to_string);
+    assert_eq!((first.cause.as_str(), first.ns), ("futex", 240 * MS));
+    assert!(caller.is_some_and(|caller| caller.contains("dispatch_command")));
 }
 
 /// A Java monitor: the futex is the thread's own and says nothing.

@@ -412,7 +412,7 @@ fn resources_have_names() {
     let unix = Debox::run("socket_wait")
         .args(["unix", "recv", "60"])
         .report();
-    let peer = format!("peer process {}", unix.fact("pid"));
+    let peer = format!("peer process {} (socket_wait)", unix.fact("pid"));
     named(&unix, "recvfrom", "Unix socket empty", "socket", &peer);
     let pipe = Debox::run("pipe_read").args(["child", "60", "1"]).report();
     named(&pipe, "read", "pipe empty", "pipe", "pipe:[");

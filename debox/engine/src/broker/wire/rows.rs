@@ -150,7 +150,7 @@ impl From<&ResourceKey> for types::resource_key {
 
 all_fields_of! {
     /// A socket's ends, without the process at the other end, which may be another user's.
-    Ends of socket_ends without peer_tgid, reserved {
+    Ends of socket_ends without peer_tgid, peer_comm, reserved {
         family: u16,
         r#type: u16,
         local_port: u16,

@@ -22,6 +22,7 @@ fn snapshot() -> Snapshot {
     (lock.resource.kind, lock.resource.id) = (tables::RESOURCE_LOCK, ADDRESS);
     let mut ended_at = types::resource_row::default();
     ended_at.ends.peer_tgid = 4321;
+    ended_at.ends.peer_comm[0] = b'a' as _;
     let sleep = types::sleep_row {
         count: 3,
         waiters_entry: 9,
@@ -71,6 +72,7 @@ fn addresses_and_counts_of_others_stay_with_the_broker() {
     );
     let (key, row) = &snapshot.resources[0];
     assert_eq!((key.resource.id, row.ends.peer_tgid), (0, 0));
+    assert_eq!(row.ends.peer_comm[0], 0);
     let (_, sleep) = &snapshot.sleeps[0];
     assert_eq!(
         (sleep.count, sleep.waiters_entry, sleep.waiters_scope),
