@@ -112,6 +112,7 @@ __noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 		key.stack = thread->slept[i].stack;
 		if (!key.stack)
 			continue; /* it would count as a call: such rows have no kernel stack */
+		key.lock_flags = thread->slept[i].lock_flags;
 		if (thread->call == CALL_NONE)
 			key.user_stack =
 				want_callsites ? thread->slept[i].at
@@ -128,7 +129,8 @@ __noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 static __noinline int write_tapped_site(struct thread *thread, struct task_struct *task,
 					__u64 kernel_stack, __u64 caller)
 {
-	struct site_key key = {.stack = kernel_stack, .call = thread->call};
+	struct site_key key = {
+		.stack = kernel_stack, .call = thread->call, .lock_flags = thread->lock_flags};
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct call_site_seen *seen;
 	struct user_stack *stack;

@@ -76,7 +76,8 @@ struct slept {
 	__u64 stack;
 	__u64 at; /* between calls: where the program was (instruction or stack name) */
 	__u64 blocked_ns;
-	__u64 count;
+	__u32 count;
+	__u32 lock_flags;
 };
 
 /*

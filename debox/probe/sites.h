@@ -111,14 +111,20 @@ static __always_inline void add_waker(struct thread *thread, struct sleep_key *s
 		COUNT_LOST(rows);
 }
 
+static __always_inline bool is_slept_at(struct slept *slept, __u64 stack, __u64 at, __u32 flags)
+{
+	return slept->stack == stack && slept->at == at && slept->lock_flags == flags;
+}
+
 /* `at`: the place in the program, if the call does not show it. */
 __noinline int add_slept(struct thread *thread, __u64 stack, __u64 at)
 {
-	__u32 used;
+	__u32 used, flags;
 
 	if (!thread)
 		return 0;
 	used = thread->slept_used;
+	flags = thread->lock_flags;
 	for (__u32 i = 0; i < SLEPT_MAX; i++) {
 		if (i == used || i == SLEPT_MAX - 1) {
 			if (i == used) {
@@ -126,12 +132,13 @@ __noinline int add_slept(struct thread *thread, __u64 stack, __u64 at)
 				thread->slept[i].at = at;
 				thread->slept[i].blocked_ns = 0;
 				thread->slept[i].count = 0;
+				thread->slept[i].lock_flags = flags;
 				thread->slept_used = used + 1;
-			} else if (thread->slept[i].stack != stack || thread->slept[i].at != at) {
+			} else if (!is_slept_at(&thread->slept[i], stack, at, flags)) {
 				COUNT_LOST(rows);
 				return 0;
 			}
-		} else if (thread->slept[i].stack != stack || thread->slept[i].at != at) {
+		} else if (!is_slept_at(&thread->slept[i], stack, at, flags)) {
 			continue;
 		}
 		thread->slept[i].blocked_ns += thread->sleep_ns;

@@ -277,9 +277,7 @@ impl Snapshot {
                 resource: None, // the largest of `resources`, once rows are merged
                 resources: resources.remove(&place).unwrap_or_default(),
                 owners: owners.remove(&place).unwrap_or_default(),
-                call_sites: call_sites
-                    .remove(&(key.call, key.stack))
-                    .unwrap_or_default(),
+                call_sites: call_sites.remove(&place).unwrap_or_default(),
             });
         }
         let mut sleeps = merge_same_site(sleeps);
@@ -316,19 +314,16 @@ impl Snapshot {
         untapped
     }
 
-    fn sleep_call_sites(&self, explainer: &Explainer) -> HashMap<(u32, u64), Vec<SleepCallSite>> {
-        let mut sites: HashMap<(u32, u64), Vec<SleepCallSite>> = HashMap::new();
+    fn sleep_call_sites(&self, explainer: &Explainer) -> HashMap<SleepPlace, Vec<SleepCallSite>> {
+        let mut sites: HashMap<SleepPlace, Vec<SleepCallSite>> = HashMap::new();
         for (key, row) in self.sites.iter().filter(|(key, _)| key.stack != 0) {
             let stack = explainer.user_stack(key.user_stack);
-            sites
-                .entry((key.call, key.stack))
-                .or_default()
-                .push(SleepCallSite {
-                    frames: stack.frames,
-                    caller: stack.caller,
-                    count: row.count,
-                    blocked_ns: row.blocked_ns,
-                });
+            sites.entry(key.into()).or_default().push(SleepCallSite {
+                frames: stack.frames,
+                caller: stack.caller,
+                count: row.count,
+                blocked_ns: row.blocked_ns,
+            });
         }
         sites
     }

@@ -52,7 +52,7 @@ macro_rules! has_place {
     )*};
 }
 
-has_place! { sleep_key waker_key owner_key resource_key kept_sleep site_asked owner chain_link }
+has_place! { sleep_key site_key waker_key owner_key resource_key kept_sleep site_asked owner chain_link }
 
 impl From<SleepPlace> for types::sleep_key {
     fn from(place: SleepPlace) -> types::sleep_key {

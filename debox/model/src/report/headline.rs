@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     CallPart, CpuWait, CpuWaitKind, Headline, InCall, InFlight, Report, Resource, ResourceShare,
-    SampledPlace, Samples, Share, ShortLived, Sleep, Syscall, Totals,
+    SampledPlace, Samples, Share, ShortLived, Sleep, SleepCallSite, Syscall, Totals,
 };
 use crate::rest::{For, Waits};
 
@@ -393,9 +393,47 @@ fn sleeps(report: &Report) -> Vec<Share> {
             is_parked: parked_ns > slept_ns / 2,
             ..Share::default()
         };
-        without(share, &within)
+        let apart: Vec<&SleepCallSite> = match share.is_for_lock {
+            true => Vec::new(), // all of it is
+            false => sleeps
+                .iter()
+                .flat_map(|sleep| sleep.not_for_work())
+                .collect(),
+        };
+        match apart.is_empty() {
+            true => without(share, &within),
+            false => not_for_work(share, &apart),
+        }
     };
     groups.into_iter().flat_map(share).collect()
+}
+
+/// Splits the share of all threads' futex waits into one without those at these call sites and one of those.
+fn not_for_work(mut share: Share, sites: &[&SleepCallSite]) -> Vec<Share> {
+    let sum = |of: fn(&SleepCallSite) -> u64| {
+        let each = sites.iter().map(|site| of(site));
+        each.fold(0, u64::saturating_add)
+    };
+    let most = sites.iter().max_by_key(|site| site.blocked_ns);
+    let own = Share {
+        ns: sum(|site| site.blocked_ns).min(share.ns),
+        count: Some(sum(|site| site.count)),
+        max_ns: None, // not known of a call site
+        resource: None,
+        owner: None,
+        caller: most.and_then(|site| site.caller.clone()),
+        is_for_lock: true,
+        is_parked: false,
+        ..share.clone()
+    };
+    share.ns -= own.ns;
+    share.count = Some(
+        share
+            .count
+            .unwrap_or(0)
+            .saturating_sub(own.count.unwrap_or(0)),
+    );
+    vec![share, own]
 }
 
 fn is_within(resource: &Resource) -> bool {

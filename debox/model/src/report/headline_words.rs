@@ -81,7 +81,7 @@ fn longest(headline: &Headline) -> Option<String> {
         _ => {}
     }
     text.push_str(&format!(": {part:.0} % ({}", units::time(share.ns)));
-    if let (Some(count), Some(max_ns)) = (share.count, share.max_ns) {
+    if let Some(count) = share.count {
         let times = match (share.cause.as_str(), count) {
             ("CPU quota", 1) => "wait",
             ("CPU quota", _) => "waits",
@@ -89,7 +89,7 @@ fn longest(headline: &Headline) -> Option<String> {
             (_, _) => "sleeps",
         };
         text.push_str(&format!(" in {} {times}", units::count(count)));
-        if count > 1 {
+        if let Some(max_ns) = share.max_ns.filter(|_| count > 1) {
             text.push_str(&format!(", longest {}", units::time(max_ns)));
         }
     }

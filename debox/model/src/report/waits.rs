@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Certainty, ChainEnd, CpuWaitKind, CpuWaitPart, Resource, WaitersScope, WakerKind};
 use crate::frame::Frame;
+use crate::rest::FUTEX;
 use crate::runtimes::Runtimes;
 
 /// One kernel site where one system call slept.
@@ -59,6 +60,14 @@ impl Sleep {
             sites.fold(0u64, |sum, site| sum.saturating_add(site.blocked_ns))
         };
         sum(&owners).max(sum(&in_locks)) > sum(&|sleep| sleep.blocked_ns) / 2
+    }
+
+    /// Call sites where futex waits are for a lock, or for something that a request needs, as the functions there say.
+    pub fn not_for_work(&self) -> impl Iterator<Item = &SleepCallSite> {
+        self.call_sites.iter().filter(|site| {
+            let purpose = Runtimes::builtin().purpose(&site.frames);
+            self.label == FUTEX && !purpose.may_be_work()
+        })
     }
 
     /// Time asleep at call sites where a runtime's threads only wait for work.

@@ -311,6 +311,19 @@ fn check_sleeps(report: &Value, problems: &mut Vec<String>) {
                 "{name}: {count} of at most {max} ns, {blocked} ns in all"
             ));
         }
+        let of_sites = |field| -> u64 {
+            rows(row, "call_sites")
+                .iter()
+                .map(|site| number(site, field))
+                .sum()
+        };
+        if of_sites("count") > count || of_sites("blocked_ns") > blocked {
+            problems.push(format!(
+                "{name}: {count} sleeps of {blocked} ns, at its call sites {} of {} ns",
+                of_sites("count"),
+                of_sites("blocked_ns")
+            ));
+        }
         let wakers = rows(row, "wakers");
         let woken: u64 = wakers.iter().map(|waker| number(waker, "count")).sum();
         if woken != count {

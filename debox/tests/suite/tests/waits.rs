@@ -228,6 +228,41 @@ fn a_condition_is_signalled() {
     );
 }
 
+/// A wait that its time limit ended has a row of its own, though the kernel slept at the same place; so have the places
+/// in the program.
+#[test]
+fn a_wait_that_ran_out_and_one_that_was_ended_have_their_own_call_sites() {
+    let run = Debox::run("futex_wait")
+        .args(["limit", "100"])
+        .options(["--detail", "sleeps,callsites"])
+        .report();
+    for (label, function) in [
+        ("timer", "wait_with_limit"),
+        ("futex", "wait_without_limit"),
+    ] {
+        let mut rows = run.report["sleeps"].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["label"] == label && row["syscall"] == "futex");
+        let row = row.unwrap_or_else(|| panic!("no row of {label} in {:#}", run.report["sleeps"]));
+        let blocked = row["blocked_ns"].as_u64().expect("a number");
+        assert!((ms(100)..ms(300)).contains(&blocked), "{row:#}");
+        let sites = row["call_sites"].as_array().expect("a list");
+        let of = |field: &str| {
+            sites
+                .iter()
+                .map(|site| site[field].as_u64())
+                .sum::<Option<u64>>()
+        };
+        assert_eq!(of("blocked_ns"), Some(blocked), "{row:#}");
+        assert_eq!(of("count"), row["count"].as_u64(), "{row:#}");
+        let most = sites.iter().max_by_key(|site| site["blocked_ns"].as_u64());
+        let caller = most.and_then(|site| site["caller"].as_str());
+        assert!(
+            caller.is_some_and(|caller| caller.starts_with(function)),
+            "{row:#}"
+        );
+    }
+}
+
 #[test]
 fn a_mutex_is_released() {
     let run = Debox::run("futex_wait").args(["mutex", "100"]).report();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * futex_wait cond|mutex|join MS: a pthread wait that the thread "waker" ends a known time later.
+ * futex_wait limit MS: the same condition, first with a time limit of MS that passes.
  * futex_wait turns COUNT: two threads that wake each other, and go to sleep at once.
  */
 #include <semaphore.h>
@@ -23,7 +24,7 @@ static void *waker(void *unused)
 		atomic_store(&held, 1);
 		meet_and_pass(with, wait_ns);
 		pthread_mutex_unlock(&mutex);
-	} else if (!strcmp(what, "cond")) {
+	} else if (!strcmp(what, "cond") || !strcmp(what, "limit")) {
 		meet_and_pass(with, wait_ns);
 		pthread_mutex_lock(&mutex);
 		ready = 1;
@@ -33,6 +34,27 @@ static void *waker(void *unused)
 		meet_and_pass(with, wait_ns);
 	}
 	return NULL;
+}
+
+__attribute__((noinline)) static void wait_with_limit(void)
+{
+	struct timespec limit;
+	uint64_t ns;
+
+	MUST(clock_gettime(CLOCK_REALTIME, &limit) == 0);
+	ns = limit.tv_nsec + wait_ns;
+	limit.tv_sec += ns / 1000000000;
+	limit.tv_nsec = ns % 1000000000;
+	while (pthread_cond_timedwait(&condition, &mutex, &limit) == 0)
+		;
+	__asm__ volatile(""); /* no tail call, so that it is in the stack */
+}
+
+__attribute__((noinline)) static void wait_without_limit(void)
+{
+	while (!ready)
+		pthread_cond_wait(&condition, &mutex);
+	__asm__ volatile("");
 }
 
 static sem_t turns[2];
@@ -82,11 +104,12 @@ int main(int argc, char **argv)
 			pass_ns(100000);
 		before = keep_appointment(with);
 		pthread_mutex_lock(&mutex);
-	} else if (!strcmp(what, "cond")) {
+	} else if (!strcmp(what, "cond") || !strcmp(what, "limit")) {
 		pthread_mutex_lock(&mutex);
+		if (!strcmp(what, "limit"))
+			wait_with_limit();
 		before = keep_appointment(with);
-		while (!ready)
-			pthread_cond_wait(&condition, &mutex);
+		wait_without_limit();
 	} else {
 		before = keep_appointment(with);
 		MUST(pthread_join(thread, NULL) == 0);

@@ -221,6 +221,37 @@ fn a_lock_among_many_waits_for_work_is_not_what_they_wait_for() {
     assert_eq!(Headline::of(&pool).unwrap().idle_ns, 8 * S);
 }
 
+/// Connections' threads wait for work, and two of them in a request.
+#[test]
+fn a_wait_in_a_request_is_told_apart_from_waits_for_work() {
+    let site = |function: &str, count: u64, blocked_ns: u64| {
+        let frame = Frame {
+            function: function.to_string(),
+            ..Frame::default()
+        };
+        SleepCallSite {
+            frames: vec![frame.clone()],
+            caller: Some(frame),
+            count,
+            blocked_ns,
+        }
+    };
+    let mut pool = sleep("futex", "lock", "futex", 10, 10 * S);
+    pool.call_sites = vec![
+        site("work", 8, 7 * S),
+        site("dispatch_command(THD*)", 2, 3 * S),
+    ];
+    let report = report(2 * S, &[1; 9], S, vec![pool]);
+    let headline = Headline::of(&report).unwrap();
+    assert_eq!(causes(&report), [text("futex", 3 * S), text("user CPU", S)]);
+    assert_eq!(headline.idle_ns, 7 * S);
+    let words = headline_words::what_matters(&headline).unwrap();
+    assert_eq!(
+        words,
+        "mostly futex in futex: 75 % (3.00 s in 2 sleeps), called from dispatch_command(THD*)"
+    );
+}
+
 #[test]
 fn a_server_waits_for_requests_and_a_client_for_its_own() {
     let waits = || vec![sleep("poll", "idle", "poll", 3, S)];
