@@ -49,6 +49,8 @@ pub fn run(
 ) -> Result<()> {
     let mut terminal =
         ratatui::try_init().context("cannot use the terminal: --batch prints tables")?;
+    let mut view = View::new(choice);
+    view.shows_inside = arguments.inside;
     let mut screen = Screen {
         live,
         following,
@@ -56,10 +58,7 @@ pub fn run(
         theme: Theme {
             has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         },
-        view: View {
-            shows_inside: arguments.inside,
-            ..View::new(choice)
-        },
+        view,
         known: Known::default(),
         timeline: Timeline::default(),
         facts: Facts::default(),
@@ -86,7 +85,7 @@ impl Screen<'_> {
                         if !self.act(action, terminal)? {
                             return Ok(());
                         }
-                        self.rows = rows(&self.facts, &self.view.choice);
+                        self.take_rows();
                         changed = true;
                     }
                     Event::Resize(..) => changed = true,
@@ -110,7 +109,7 @@ impl Screen<'_> {
                 self.timeline.add(&facts);
                 if !self.view.is_paused {
                     self.facts = facts;
-                    self.rows = rows(&self.facts, &self.view.choice);
+                    self.take_rows();
                 }
                 changed = true;
             }
@@ -119,6 +118,11 @@ impl Screen<'_> {
             }
         }
         Ok(())
+    }
+
+    fn take_rows(&mut self) {
+        self.rows = rows(&self.facts, &self.view.choice);
+        self.view.settle(&self.rows, Instant::now());
     }
 
     /// Does what a key asks for. Returns whether to go on.

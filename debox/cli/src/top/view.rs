@@ -2,6 +2,7 @@
 //! What is on the screen, and what keys change.
 
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use debox::predicate::Predicate;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -38,12 +39,19 @@ pub enum Action {
     Record(u32),
 }
 
+/// How long somebody reads a table before the next key, at most.
+const READING: Duration = Duration::from_secs(10);
+
 /// The state of the screen.
 pub struct View {
     pub choice: Choice,
     pub page: Page,
     /// The key of the selected row: rows move.
     pub selected: Option<Rc<str>>,
+    /// Whether it was chosen with a key; otherwise it was the first row when it was shown.
+    is_chosen: bool,
+    /// Until when somebody is taken to read what the last key brought.
+    reading_until: Option<Instant>,
     /// The selected line of a thread's page.
     pub line: usize,
     pub is_paused: bool,
@@ -60,6 +68,8 @@ impl View {
             choice,
             page: Page::Rows,
             selected: None,
+            is_chosen: false,
+            reading_until: None,
             line: 0,
             is_paused: false,
             typed: None,
@@ -76,7 +86,23 @@ impl View {
             .unwrap_or(0)
     }
 
+    /// Takes new rows. The first one stays selected while somebody reads, wherever it goes: what Enter opens must not
+    /// change in the moment before it is pressed.
+    pub fn settle(&mut self, rows: &[Row], now: Instant) {
+        let is_reading = self.reading_until.is_some_and(|until| now < until);
+        if self.is_chosen && self.selected.is_some() {
+            return;
+        }
+        let is_there = |key: &Rc<str>| rows.iter().any(|row| row.key == *key);
+        self.selected.take_if(|key| !is_reading || !is_there(key));
+        if is_reading && self.selected.is_none() {
+            self.selected = rows.first().map(|row| Rc::clone(&row.key));
+            self.is_chosen = false;
+        }
+    }
+
     pub fn press(&mut self, key: KeyEvent, rows: &[Row]) -> Action {
+        self.reading_until = Some(Instant::now() + READING);
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Action::Quit;
         }
@@ -145,7 +171,10 @@ impl View {
                 };
                 self.message = Some(format!("from the next look on: numbers {how} containers"));
             }
-            KeyCode::Char('s') => self.choice.sort = next_sort(self.choice.sort),
+            KeyCode::Char('s') => {
+                self.choice.sort = next_sort(self.choice.sort);
+                self.selected.take_if(|_| !self.is_chosen);
+            }
             KeyCode::Char(letter) => {
                 if let Some(by) = by_letter(letter) {
                     self.choice.by = by;
@@ -160,6 +189,7 @@ impl View {
     fn select(&mut self, rows: &[Row], at: usize) {
         let row = rows.get(at).or(rows.last());
         self.selected = row.map(|row| Rc::clone(&row.key));
+        self.is_chosen = true;
     }
 
     /// Goes from a group to what is in it: to a process's threads, from a thread to its page, otherwise to processes.
@@ -185,6 +215,7 @@ impl View {
         if let Some((by, key)) = self.choice.within.pop() {
             self.choice.by = by;
             self.selected = Some(key);
+            self.is_chosen = true;
         } else if self.choice.filter.take().is_some() {
             self.message = Some("the filter is off".to_string());
         }

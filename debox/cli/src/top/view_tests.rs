@@ -60,6 +60,36 @@ fn from_a_process_to_its_threads_to_a_thread_and_back() {
     assert!(view.choice.within.is_empty());
 }
 
+/// A table that somebody reads is sorted anew before they press Enter.
+#[test]
+fn enter_opens_the_row_that_was_first_when_it_was_read() {
+    let mut view = view();
+    let (now, later) = (Instant::now(), Instant::now() + READING * 2);
+    let read = [row(1, None), row(2, None)];
+    let moved = [row(2, None), row(1, None)];
+    view.settle(&read, now);
+    view.settle(&moved, now);
+    assert_eq!(view.selected, None, "no key was pressed yet");
+    press(&mut view, &read, "p");
+    view.settle(&read, now);
+    view.settle(&moved, now);
+    assert_eq!(view.selected_at(&moved), 1);
+    // The row is gone: it is the first one again, and that one stays.
+    let others = [row(3, None), row(2, None)];
+    view.settle(&others, now);
+    assert_eq!(view.selected.as_deref(), Some("3"));
+    press(&mut view, &others, "s");
+    assert_eq!(view.selected, None, "another order has another first row");
+    view.settle(&moved, now);
+    press(&mut view, &moved, "\n");
+    assert_eq!(view.place(), "by thread, in process 2");
+    view.settle(&others, later);
+    assert_eq!(view.selected, None, "nobody reads any more");
+    press(&mut view, &read, "<v");
+    view.settle(&moved, later);
+    assert_eq!(view.selected.as_deref(), Some("2"), "what was chosen stays");
+}
+
 #[test]
 fn the_selection_follows_its_row() {
     let mut view = view();
