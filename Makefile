@@ -159,14 +159,14 @@ flashpache: build
 PREDICTIONS ?= predictions
 QUICK ?=
 predictions: build
-	scripts/setup test
+	scripts/setup test programs
 	$(AS_ROOT) env RUNSC=$(RUNSC) python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(PREDICTIONS) $(QUICK)
 
 # The same for emulated machines with other kernels: Debian's 6.1 and its newest, with and without mitigations. 15 to 30
 # minutes; as root.
 GUEST_PREDICTIONS ?= guest-predictions
 predictions-guests: build
-	scripts/setup test guest
+	scripts/setup test guest programs
 	$(AS_ROOT) env CARGO_TARGET_DIR=$(abspath $(TARGET)) \
 		python3 hbench/bench/predict.py --hbench $(TARGET)/release/hbench -o $(GUEST_PREDICTIONS) $(QUICK) \
 		--machines guest_old guest_newest guest_mitigated

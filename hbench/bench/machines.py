@@ -109,9 +109,13 @@ def one_cpu(image):
 
 @contextlib.contextmanager
 def traced(image):
+    """On one CPU: how long a traced call takes depends on whether its tracer is on the same one, and that changes from
+    one run to the next."""
     if not shutil.which("strace"):
         raise Missing("strace is not installed")
-    yield Machine("strace", image, ["strace", "-f", "-qq", "-o", "/dev/null"])
+    cpu = max(os.sched_getaffinity(0))
+    command = ["strace", "-f", "-qq", "-o", "/dev/null"]
+    yield Machine("strace", image, command, before=lambda: os.sched_setaffinity(0, [cpu]))
 
 
 @contextlib.contextmanager
@@ -307,8 +311,8 @@ EMULATED = [guest_old, guest_newest, guest_mitigated]
 
 
 @contextlib.contextmanager
-def prepared(work, names, hbench):
-    """The machines that can be made, and why the others cannot."""
+def prepared(work, names, tools):
+    """The machines that can be made, and why the others cannot. `tools`: as in `roots.make`."""
     disk = os.path.join(work, "disk")
     image = os.path.join(disk, "image")
     os.mkdir(disk)
@@ -316,7 +320,7 @@ def prepared(work, names, hbench):
         path = stack.enter_context(device(work, "ext4", *EXT4))
         stack.enter_context(mounted(disk, "-o", "loop", path))
         os.mkdir(image)
-        roots.make(image, {"hbench": hbench})
+        roots.make(image, tools)
         made, missing = [], []
         # Before the kernel's file systems are in it, copies are made.
         chosen = [plain, *(make for make in ALL[1:] + EMULATED if make.__name__ in names)] if names else ALL

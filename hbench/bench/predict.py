@@ -42,6 +42,7 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hbench", default="target/release/hbench")
     parser.add_argument("--debox", help="the program that records [default: beside hbench, or in PATH]")
+    parser.add_argument("--flash", help="a program that is measured [default: beside hbench]")
     parser.add_argument("-o", "--output", required=True, help="new directory for what is found")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and runs: for development")
     parser.add_argument("--first-rounds", type=int, help="samples of each benchmark before the first program")
@@ -252,7 +253,8 @@ def measure(made, program, words, runs, failed):
 def validate(arguments, words, place):
     """Predictions and measurements by program, and the machines that are missing."""
     found, series = {}, [{}, {}]
-    with machines.scratch() as work, machines.prepared(work, arguments.machines, arguments.hbench) as (made, missing):
+    tools = {name: path for name, path in vars(arguments).items() if name in ("hbench", "flash") and path}
+    with machines.scratch() as work, machines.prepared(work, arguments.machines, tools) as (made, missing):
         suite = Suite(made, missing, arguments, place)
         say(f"measuring {len(made)} machines: {', '.join(machine.name for machine in made)}")
         begun = time.monotonic()
@@ -291,7 +293,11 @@ def main():
     arguments.hbench = os.path.abspath(arguments.hbench)
     os.makedirs(arguments.output)
     place = lambda name: os.path.abspath(os.path.join(arguments.output, name))
+    beside = os.path.join(os.path.dirname(arguments.hbench), "flash")
+    arguments.flash = arguments.flash or (beside if os.path.exists(beside) else None)
     words, without = programs.programs(arguments.programs)
+    if not arguments.flash and words.pop("flash", None):
+        without.append(("flash", "it is not beside hbench, and --flash does not name it"))
     try:
         found, series, missing = validate(arguments, words, place)
     except Failed as reason:

@@ -4,6 +4,8 @@
 Each run has a directory of its own below TMPDIR, which remains until the machine is removed: ext4 takes ten times as
 long to create files soon after as many were deleted, because it passes over their inodes."""
 
+import glob
+import os
 import shutil
 
 SQLITE = r"""
@@ -72,6 +74,68 @@ redis-cli -s r.sock shutdown nosave
 wait $server
 """
 
+# What ApacheBench asks of a web server with a small and a large file, at $port, once it is there.
+SITE = r"""
+cd "$(mktemp -d)"
+mkdir html
+head -c 4000 /usr/bin/env > html/small
+head -c 300000 /usr/bin/git > html/large
+port=$((20000 + $$ % 10000))
+"""
+REQUESTS = r"""
+n=0
+while ! ab -q -n 1 "http://127.0.0.1:$port/small" > ab.log 2>&1 && [ $n -lt 400 ]; do sleep 0.01; n=$((n + 1)); done
+ab -q -k -n 8000 -c 8 "http://127.0.0.1:$port/small"
+ab -q -n 1500 -c 8 "http://127.0.0.1:$port/small"
+ab -q -k -n 800 -c 8 "http://127.0.0.1:$port/large"
+kill -QUIT $server
+wait $server
+"""
+
+NGINX = (
+    SITE
+    + r"""
+cat > nginx.conf <<END
+daemon off; pid nginx.pid; user root; worker_processes 1; error_log error.log;
+events { worker_connections 64; }
+http {
+    access_log access.log; sendfile on; keepalive_requests 100000; root html;
+    client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+    server { listen 127.0.0.1:$port; }
+}
+END
+nginx -p "$PWD" -e error.log -c nginx.conf &
+server=$!
+"""
+    + REQUESTS
+)
+
+FLASH = (
+    SITE
+    + r"""
+flash serve html --listen "127.0.0.1:$port" > flash.log 2>&1 &
+server=$!
+"""
+    + REQUESTS.replace("-QUIT", "-TERM")
+)
+
+# A cluster of its own, with a table of pgbench, whose transactions are written to the disk one by one. Root may not run it.
+POSTGRES = r"""
+cd "$(mktemp -d)"
+chown 65534 . && chmod 700 .
+bin=$(echo /usr/lib/postgresql/*/bin)
+as="setpriv --reuid=65534 --regid=65534 --clear-groups"
+$as "$bin/initdb" -D data -U a -A trust --locale=C > initdb.log
+$as "$bin/postgres" -D data -k "$PWD" -c listen_addresses= 2> postgres.log &
+server=$!
+n=0
+while ! "$bin/pg_isready" -q -h "$PWD" && [ $n -lt 400 ]; do sleep 0.01; n=$((n + 1)); done
+$as "$bin/pgbench" -h "$PWD" -U a -i -q postgres
+$as "$bin/pgbench" -h "$PWD" -U a -n -c 4 -t 250 postgres
+kill -INT $server
+wait $server
+"""
+
 NEEDED = {
     "sqlite": ("sqlite3", SQLITE),
     "git": ("git", GIT),
@@ -81,7 +145,16 @@ NEEDED = {
     "gzip": ("gzip", GZIP),
     "sort": ("awk", SORT),
     "redis": ("redis-server", REDIS),
+    "nginx": ("nginx", NGINX),
+    "flash": ("ab", FLASH),
+    "postgres": ("postgres", POSTGRES),
 }
+
+
+def installed(program):
+    """Its path; Debian has PostgreSQL's server and nginx outside of what users search."""
+    places = [os.environ.get("PATH", os.defpath), "/usr/sbin", *sorted(glob.glob("/usr/lib/postgresql/*/bin"))]
+    return shutil.which(program, path=os.pathsep.join(places))
 
 
 def programs(names):
@@ -90,7 +163,7 @@ def programs(names):
     for name, (needed, script) in NEEDED.items():
         if names and name not in names:
             continue
-        if shutil.which(needed):
+        if installed(needed):
             found[name] = ["sh", "-e", "-c", script]
         else:
             missing.append((name, f"{needed} is not installed"))

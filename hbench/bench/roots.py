@@ -10,7 +10,8 @@ import subprocess
 
 PROGRAMS = """
 sh env true date sleep mktemp mkdir rm ls cat tar find wc gzip sha256sum awk sort uniq tail dd
-git sqlite3 /usr/bin/python3 gcc as ld redis-server redis-benchmark redis-cli
+git sqlite3 /usr/bin/python3 gcc as ld redis-server redis-benchmark redis-cli /usr/sbin/nginx ab
+head chown chmod setpriv
 """.split()
 
 TREES = [
@@ -22,13 +23,17 @@ TREES = [
     "/usr/share/perl5",
     "/usr/share/git-core",
     "/usr/include",
+    "/usr/lib/postgresql/*/bin",
+    "/usr/lib/postgresql/*/lib",
+    "/usr/share/postgresql",
+    "/usr/share/zoneinfo",
 ]
 
 # What gcc links with.
 LINKED = "crt1.o Scrt1.o crti.o crtn.o libc.so libc_nonshared.a libm.so libmvec.so* libgcc_s.so*"
 
-# Compilers of other languages: more than half of gcc's directory.
-LEFT_OUT = shutil.ignore_patterns("cc1plus", "lto1", "lto-dump", "plugin")
+# Compilers of other languages, more than half of gcc's directory, and what PostgreSQL compiles queries with.
+LEFT_OUT = shutil.ignore_patterns("cc1plus", "lto1", "lto-dump", "plugin", "llvmjit*", "bitcode", "pgxs")
 
 
 def found(pattern):
@@ -67,7 +72,8 @@ def make(root, tools):
         for tree in found(pattern):
             shutil.copytree(tree, place(root, tree), symlinks=True, ignore=LEFT_OUT, dirs_exist_ok=True)
     programs = [shutil.which(name) for name in PROGRAMS]
-    programs += found("/usr/lib/gcc/*/*/cc1") + found("/usr/lib/gcc/*/*/collect2")
+    programs += found("/usr/lib/gcc/*/*/cc1 /usr/lib/gcc/*/*/collect2")
+    programs += found(" ".join(f"/usr/lib/postgresql/*/bin/{name}" for name in ("postgres", "initdb", "pgbench", "pg_isready")))
     for program in filter(None, programs):
         copy(root, program)
         for library in libraries(program):

@@ -115,6 +115,9 @@ impl Sending {
     pub fn put(&mut self, bytes: Vec<u8>) {
         if let Some(Segment::File { part, .. }) = self.body.front_mut() {
             part.begin += bytes.len() as u64;
+            if part.begin >= part.end {
+                self.body.pop_front();
+            }
             self.body.push_front(Segment::Bytes(bytes));
         }
     }
@@ -158,12 +161,12 @@ impl Sending {
             }
             None => transport.send(socket, head, &[], self.holds_end)?,
             Some(Segment::Bytes(bytes)) => {
-                let goes_on = self.holds_end || self.body.len() > 1;
+                let goes_on = self.holds_end || self.has_next();
                 let bytes = &bytes[..bytes.len().min(most)];
                 transport.send(socket, head, bytes, goes_on)?
             }
             Some(Segment::Shared { bytes, sent }) => {
-                let goes_on = self.holds_end || self.body.len() > 1;
+                let goes_on = self.holds_end || self.has_next();
                 let bytes = &bytes[*sent..];
                 let bytes = &bytes[..bytes.len().min(most)];
                 transport.send(socket, head, bytes, goes_on)?
@@ -213,6 +216,12 @@ impl Sending {
         Ok(Progress::Sent(length as u64))
     }
 
+    /// Whether bytes follow those of the part that is sent. The kernel keeps back what is said to go on, for 200 ms if
+    /// nothing comes.
+    fn has_next(&self) -> bool {
+        self.body.iter().skip(1).any(|part| part.left() > 0)
+    }
+
     /// So many bytes went out, the head's first.
     fn advance(&mut self, length: usize) {
         let of_head = length.min(self.head.len() - self.head_sent);
@@ -255,5 +264,48 @@ fn send_file(
         // The file is shorter now, which the next call finds out.
         Ok(0) | Err(Errno::AGAIN) if of_head > 0 => Ok(of_head),
         sent => Ok(of_head + sent?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Lookup, Root};
+    use crate::http::ranges::Part;
+
+    /// What goes on is kept back by the kernel.
+    #[test]
+    fn what_a_helper_has_read_goes_on_only_if_something_follows() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::write(place.path().join("a"), "0123456789").expect("room");
+        let root = Root::open(place.path()).expect("it is there");
+        let Lookup::Found(file) = root.open_waiting(b"a") else {
+            panic!("it is there");
+        };
+        let part = Part { begin: 0, end: 10 };
+        let of_file = |part| Segment::File {
+            file: Arc::clone(&file),
+            part,
+        };
+        let sending = |body: Vec<Segment>| {
+            let reply = Reply {
+                status: 200,
+                head: Vec::new(),
+                body: body.into(),
+            };
+            Sending::new(None, reply, false)
+        };
+        let mut whole = sending(vec![of_file(part)]);
+        whole.put(b"01234".to_vec());
+        assert!(whole.has_next());
+        whole.body.pop_front();
+        whole.put(b"56789".to_vec());
+        assert!(!whole.has_next());
+        let nothing = Segment::Bytes(Vec::new());
+        let mut parts = sending(vec![of_file(part), nothing, of_file(part)]);
+        parts.put(b"0123456789".to_vec());
+        assert!(parts.has_next());
+        parts.body.pop_back();
+        assert!(!parts.has_next());
     }
 }
