@@ -12,6 +12,11 @@ import subprocess
 import tempfile
 
 
+# Of root in a container, as container platforms give them; runsc's own default has less.
+CAPABILITIES = """CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_FSETID CAP_KILL CAP_MKNOD CAP_NET_BIND_SERVICE CAP_SETFCAP CAP_SETGID
+CAP_SETPCAP CAP_SETUID CAP_SYS_CHROOT CAP_AUDIT_WRITE""".split()
+
+
 class Unavailable(Exception):
     """Why there is no sandbox."""
 
@@ -44,6 +49,8 @@ def sandbox(root):
             config = json.load(file)
         config["root"] = {"path": root, "readonly": False}
         config["process"]["terminal"] = False
+        for part in ("bounding", "effective", "permitted"):
+            config["process"]["capabilities"][part] = CAPABILITIES
         with open(f"{bundle}/config.json", "w", encoding="utf-8") as file:
             json.dump(config, file)
         run("run", "--detach", "--bundle", bundle, name)

@@ -122,7 +122,8 @@ server=$!
 # A cluster of its own, with a table of pgbench, whose transactions are written to the disk one by one. Root may not run it.
 POSTGRES = r"""
 cd "$(mktemp -d)"
-chown 65534 . && chmod 700 .
+chown 65534 .
+chmod 700 .
 bin=$(echo /usr/lib/postgresql/*/bin)
 as="setpriv --reuid=65534 --regid=65534 --clear-groups"
 $as "$bin/initdb" -D data -U a -A trust --locale=C > initdb.log
