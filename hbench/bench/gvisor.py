@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
+
+import mounts
 
 
 # Of root in a container, as container platforms give them; runsc's own default has less.
@@ -27,7 +28,7 @@ def sandbox(root):
     runsc = os.environ.get("RUNSC") or shutil.which("runsc")
     if not runsc:
         raise Unavailable("runsc is not installed")
-    with tempfile.TemporaryDirectory(prefix="hbench-gvisor.") as work:
+    with mounts.scratch("hbench-gvisor.") as work:
         # What is written goes to the image, as on the other machines.
         options = ["--root", f"{work}/state", "--network", "none", "--ignore-cgroups", "--overlay2", "none"]
         name = f"hbench-{os.getpid()}"
@@ -59,8 +60,4 @@ def sandbox(root):
         finally:
             run("delete", "--force", name)
             # It leaves an empty network namespace mounted.
-            with open("/proc/self/mounts", encoding="utf-8") as mounts:
-                left = [line.split()[1] for line in mounts]
-            for point in left:
-                if point.startswith(f"{work}/"):
-                    subprocess.run(["umount", point], check=False)
+            mounts.unmount(work)

@@ -11,11 +11,12 @@ import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 
 import gvisor
 import guests
+import mounts
 import roots
+from mounts import Missing, directory, mounted, run
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,46 +54,14 @@ class Machine:
 
 @contextlib.contextmanager
 def ended(process):
-    """Whatever happens, nothing of it runs on: its files and mounts are removed next."""
+    """Whatever happens, nothing of it runs on, such as a server whose client has failed: its files and mounts are removed
+    next."""
     try:
         yield process
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        raise
-
-
-class Missing(Exception):
-    """What this machine lacks."""
-
-
-def run(*words):
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise Missing(f"{words[0]} is not installed") from error
-    if done.returncode != 0:
-        raise Missing(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-@contextlib.contextmanager
-def directory(work, name):
-    path = os.path.join(work, name)
-    os.makedirs(path)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def mounted(point, *words):
-    run("mount", *words, point)
-    try:
-        yield point
-    finally:
-        run("umount", point)
 
 
 @contextlib.contextmanager
@@ -334,4 +303,4 @@ def prepared(work, names, tools):
 
 
 def scratch():
-    return tempfile.TemporaryDirectory(prefix="hbench-predict.", dir=os.environ.get("TMPDIR", "/var/tmp"))
+    return mounts.scratch("hbench-predict.")

@@ -14,7 +14,7 @@ a second one (repeat). `elapsed` is the time from start to end; where a machine 
 that takes. `work` is compared with the CPU time of all processes; under a tracer, which stops programs, the two are not
 quite the same.
 
-Takes 20 minutes on a machine that does nothing else, with --quick 7; with emulated machines (--machines guest_old guest_newest
+Takes half an hour on a machine that does nothing else, with --quick ten minutes; with emulated machines (--machines guest_old guest_newest
 guest_mitigated) 15. As root.
 """
 
@@ -26,6 +26,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 
@@ -162,15 +163,17 @@ def record(machine, words, arguments, here, path):
 
 def measured_once(machine, words):
     """Elapsed time, and CPU time of all its processes, in ns."""
-    start = time.monotonic_ns()
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = machine.start(words, **quiet)
-    with machines.ended(process):
-        _, status, usage = os.wait4(process.pid, 0)
-    took = time.monotonic_ns() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise Failed(f"it failed with status {process.returncode}")
+    with tempfile.TemporaryFile() as errors:
+        start = time.monotonic_ns()
+        process = machine.start(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+        with machines.ended(process):
+            _, status, usage = os.wait4(process.pid, 0)
+            took = time.monotonic_ns() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip()[-300:]
+            raise Failed(f"it failed with status {process.returncode}: {said}")
     work = None if machine.is_entered else round((usage.ru_utime + usage.ru_stime) * 1e9)
     return {"elapsed": took, "work": work}
 

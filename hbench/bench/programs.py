@@ -67,10 +67,12 @@ REDIS = r"""
 cd "$(mktemp -d)"
 redis-server --port 0 --unixsocket "$PWD/r.sock" --save '' --appendonly no --daemonize no --logfile r.log &
 server=$!
+trap 'kill $server' EXIT
 n=0
 while [ ! -S r.sock ] && [ $n -lt 400 ]; do sleep 0.01; n=$((n + 1)); done
 redis-benchmark -s r.sock -q -n 8000 -c 10 -t set,get,lpush
 redis-cli -s r.sock shutdown nosave
+trap - EXIT
 wait $server
 """
 
@@ -88,6 +90,7 @@ while ! ab -q -n 1 "http://127.0.0.1:$port/small" > ab.log 2>&1 && [ $n -lt 400 
 ab -q -k -n 8000 -c 8 "http://127.0.0.1:$port/small"
 ab -q -n 1500 -c 8 "http://127.0.0.1:$port/small"
 ab -q -k -n 800 -c 8 "http://127.0.0.1:$port/large"
+trap - EXIT
 kill -QUIT $server
 wait $server
 """
@@ -106,6 +109,7 @@ http {
 END
 nginx -p "$PWD" -e error.log -c nginx.conf &
 server=$!
+trap 'kill -QUIT $server' EXIT
 """
     + REQUESTS
 )
@@ -115,6 +119,7 @@ FLASH = (
     + r"""
 flash serve html --listen "127.0.0.1:$port" > flash.log 2>&1 &
 server=$!
+trap 'kill -TERM $server' EXIT
 """
     + REQUESTS.replace("-QUIT", "-TERM")
 )
@@ -129,10 +134,12 @@ as="setpriv --reuid=65534 --regid=65534 --clear-groups"
 $as "$bin/initdb" -D data -U a -A trust --locale=C > initdb.log
 $as "$bin/postgres" -D data -k "$PWD" -c listen_addresses= 2> postgres.log &
 server=$!
+trap 'kill -INT $server; tail -5 postgres.log >&2' EXIT
 n=0
 while ! "$bin/pg_isready" -q -h "$PWD" && [ $n -lt 400 ]; do sleep 0.01; n=$((n + 1)); done
 $as "$bin/pgbench" -h "$PWD" -U a -i -q postgres
 $as "$bin/pgbench" -h "$PWD" -U a -n -c 4 -t 250 postgres
+trap - EXIT
 kill -INT $server
 wait $server
 """

@@ -6,7 +6,10 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 import subprocess
+
+from mounts import below, mounted, run
 
 PROGRAMS = """
 sh env true date sleep mktemp mkdir rm ls cat tar find wc gzip sha256sum awk sort uniq tail dd
@@ -86,17 +89,32 @@ def make(root, tools):
             copy(root, library)
 
 
-def run(*words):
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+# What programs use of the kernel's devices.
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+
+
+def make_devices(at):
+    """Devices of its own: whatever happens to them, those of the host stay."""
+    for name, (major, minor) in DEVICES.items():
+        os.mknod(f"{at}/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        os.chmod(f"{at}/{name}", 0o666)
+    for name, target in {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}.items():
+        os.symlink(f"/proc/self/fd{target}", f"{at}/{name}")
+    os.mkdir(f"{at}/shm")
+    os.chmod(f"{at}/shm", 0o1777)
 
 
 @contextlib.contextmanager
 def connected(root):
-    """With the kernel's file systems, among them those of control groups, which say what limits a process."""
+    """With the kernel's file systems, among them those of control groups, which say what limits a process. Nothing of the
+    host's can be changed there."""
     with contextlib.ExitStack() as stack:
-        for name in ("proc", "sys", "dev"):
-            run("mount", "--rbind", f"/{name}", f"{root}/{name}")
-            stack.callback(run, "umount", "-R", f"{root}/{name}")
-            # Otherwise its end would unmount the originals, too.
-            run("mount", "--make-rprivate", f"{root}/{name}")
+        stack.enter_context(mounted(f"{root}/proc", "-t", "proc", "hbench"))
+        stack.enter_context(mounted(f"{root}/sys", "--rbind", "/sys"))
+        # Otherwise its end would unmount the originals, too.
+        run("mount", "--make-rprivate", f"{root}/sys")
+        for point in below(f"{root}/sys"):
+            run("mount", "-o", "remount,bind,ro", point)
+        stack.enter_context(mounted(f"{root}/dev", "-t", "tmpfs", "-o", "mode=755", "hbench"))
+        make_devices(f"{root}/dev")
         yield root
