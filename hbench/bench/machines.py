@@ -168,8 +168,8 @@ def tmpfs(image):
         yield machine
 
 
-# Otherwise the kernel would initialize the rest later, while something is measured.
-EXT4 = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+# Otherwise the kernel would initialize the rest later, while something is measured. What programs write stays.
+EXT4 = ("mkfs.ext4", "-q", "-F", "-i", "32768", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 
 
 @contextlib.contextmanager
@@ -177,7 +177,7 @@ def device(work, kind, *make):
     """A file with a file system, to be mounted by a loop device."""
     path = os.path.join(work, f"{kind}.img")
     with open(path, "wb") as file:
-        file.truncate(6 << 30)
+        file.truncate(16 << 30)
     try:
         run(*make, path)
         yield path

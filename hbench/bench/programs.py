@@ -131,7 +131,7 @@ chown 65534 .
 chmod 700 .
 bin=$(echo /usr/lib/postgresql/*/bin)
 as="setpriv --reuid=65534 --regid=65534 --clear-groups"
-$as "$bin/initdb" -D data -U a -A trust --locale=C > initdb.log
+$as "$bin/initdb" -D data -U a -A trust --locale=C --wal-segsize=1 > initdb.log
 $as "$bin/postgres" -D data -k "$PWD" -c listen_addresses= 2> postgres.log &
 server=$!
 trap 'kill -INT $server; tail -5 postgres.log >&2' EXIT
