@@ -39,7 +39,7 @@ pub enum Action {
     Record(u32),
 }
 
-/// How long somebody reads a table before the next key, at most.
+/// How long a table is read before the next key, at most.
 const READING: Duration = Duration::from_secs(10);
 
 /// The state of the screen.
@@ -50,7 +50,7 @@ pub struct View {
     pub selected: Option<Rc<str>>,
     /// Whether it was chosen with a key; otherwise it was the first row when it was shown.
     is_chosen: bool,
-    /// Until when somebody is taken to read what the last key brought.
+    /// Until when what the last key brought counts as being read.
     reading_until: Option<Instant>,
     /// The selected line of a thread's page.
     pub line: usize,
@@ -86,7 +86,7 @@ impl View {
             .unwrap_or(0)
     }
 
-    /// Takes new rows. The first one stays selected while somebody reads, wherever it goes: what Enter opens must not
+    /// Takes new rows. While they are read, the first one stays selected, wherever it goes: what Enter opens must not
     /// change in the moment before it is pressed.
     pub fn settle(&mut self, rows: &[Row], now: Instant) {
         let is_reading = self.reading_until.is_some_and(|until| now < until);

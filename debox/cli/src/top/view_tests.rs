@@ -84,7 +84,7 @@ fn enter_opens_the_row_that_was_first_when_it_was_read() {
     press(&mut view, &moved, "\n");
     assert_eq!(view.place(), "by thread, in process 2");
     view.settle(&others, later);
-    assert_eq!(view.selected, None, "nobody reads any more");
+    assert_eq!(view.selected, None, "the table is not read any more");
     press(&mut view, &read, "<v");
     view.settle(&moved, later);
     assert_eq!(view.selected.as_deref(), Some("2"), "what was chosen stays");
