@@ -7,6 +7,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use rustix::io::{Errno, ReadWriteFlags};
@@ -58,22 +60,52 @@ pub fn look(
     if length <= SMALL || copies {
         let read = read(file, begin, end, buffer);
         // tmpfs knows what is in memory, but has no read that does not wait.
-        if copies || read != Ready::Unknown {
+        if copies || read != Ready::Unknown || is_silent(file.id.device) {
             return read;
         }
     }
     let length = length.min(SENT);
-    let hides = file.hides_residency.load(Ordering::Relaxed) || is_read(file.id);
-    if !hides {
+    let is_hidden = file.hides_residency.load(Ordering::Relaxed) || is_read(file.id);
+    let mut contradicts = false;
+    if !is_hidden && !is_silent(file.id.device) {
         match is_resident(file.fd.as_fd(), begin, length) {
             Ok(true) if is_there(file, begin + length - 1) => return Ready::Resident(length),
             Ok(true) => {}
             Ok(false) if !was_brought => return Ready::Absent,
             // Refused, or contradicted by what the helper has just done.
-            Ok(false) | Err(_) => file.hides_residency.store(true, Ordering::Relaxed),
+            told => {
+                contradicts = told.is_ok();
+                file.hides_residency.store(true, Ordering::Relaxed);
+            }
         }
     }
-    touch(file, begin, length, buffer)
+    let touched = touch(file, begin, length, buffer);
+    if contradicts && touched == Ready::Unknown {
+        silence(file.id.device);
+    }
+    touched
+}
+
+/// Devices whose file system has no read that does not wait, and contradicts what a helper has just read, as overlayfs does:
+/// what is brought into memory there has to be read by a helper all the same. Each until when that is believed, because
+/// the number may be another file system's later.
+static SILENT: RwLock<Vec<(u64, Instant)>> = RwLock::new(Vec::new());
+const BELIEVED: Duration = Duration::from_secs(60);
+const DEVICES: usize = 64;
+
+fn is_silent(device: u64) -> bool {
+    let silent = SILENT.read().unwrap_or_else(PoisonError::into_inner);
+    let known = silent.iter().find(|(its, _)| *its == device);
+    known.is_some_and(|(_, until)| Instant::now() < *until)
+}
+
+fn silence(device: u64) {
+    let now = Instant::now();
+    let mut silent = SILENT.write().unwrap_or_else(PoisonError::into_inner);
+    silent.retain(|(its, until)| *its != device && now < *until);
+    if silent.len() < DEVICES {
+        silent.push((device, now + BELIEVED));
+    }
 }
 
 /// How much of a range is in memory, from its begin on: it is read, and what is read is forgotten. All of it goes to the
@@ -230,6 +262,21 @@ mod tests {
             matches!(behind, Ready::Short | Ready::Unknown),
             "{behind:?}"
         );
+    }
+
+    #[test]
+    fn a_device_that_is_silent_is_asked_again_after_a_while() {
+        assert!(!is_silent(u64::MAX));
+        silence(u64::MAX);
+        silence(u64::MAX - 1);
+        assert!(is_silent(u64::MAX) && is_silent(u64::MAX - 1) && !is_silent(u64::MAX - 2));
+        for (_, until) in SILENT.write().expect("a lock").iter_mut() {
+            *until = Instant::now();
+        }
+        assert!(!is_silent(u64::MAX) && !is_silent(u64::MAX - 1));
+        silence(u64::MAX);
+        let silent = SILENT.read().expect("a lock");
+        assert!(silent.iter().all(|(device, _)| *device != u64::MAX - 1));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mount that does not answer, below a directory whose own files are served all the while.
+//! Mounts below the served directory: one that does not answer, while others are served, and one that does not tell what is
+//! in memory.
 
 mod program;
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use debox_skipped::skipped;
 use program::{wait_until, Program};
@@ -82,4 +84,56 @@ fn a_mount_that_hangs_keeps_no_other_file_waiting() {
     }
     assert_eq!(program.ask("GET", "/a", "").body, "of a");
     assert!(program.count("flash_cold_names_total") >= 11);
+}
+
+/// A layer, as a container's files have it: no read that does not wait, and a `cachestat` that is not true. Helpers read what
+/// the kernel would keep back for 200 ms if more were said to follow, so these answers would take six seconds.
+#[test]
+fn files_on_overlayfs_are_answered_at_once() {
+    if let Err(error) = own_mounts() {
+        return skipped(&format!("overlayfs: no mounts of one's own: {error}"));
+    }
+    let large = "0123456789".repeat(30_000);
+    let files = [
+        ("lower/small", "small's end"),
+        ("lower/large", large.as_str()),
+        ("upper/own", ""),
+        ("work/own", ""),
+        ("root/layer/below", ""),
+    ];
+    let program = Program::start("loops = 1\nhelpers = 2\n[[server]]\n", &files);
+    let _ = std::fs::remove_file(program.path("work/own"));
+    let part = |name: &str| program.path(name).display().to_string();
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        part("lower"),
+        part("upper"),
+        part("work")
+    );
+    let options = std::ffi::CString::new(options).expect("no zero byte");
+    let at = program.path("root/layer");
+    let flags = MountFlags::empty();
+    if let Err(error) = mount("overlay", &at, "overlay", flags, options.as_c_str()) {
+        return skipped(&format!("overlayfs: it cannot be mounted here: {error}"));
+    }
+    let mut stream = program.connect();
+    let begun = Instant::now();
+    for (name, body) in [("small", "small's end"), ("large", &large)].repeat(15) {
+        let request = format!("GET /layer/{name} HTTP/1.1\r\nHost: a\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        while !answer.ends_with(body.as_bytes()) {
+            let mut bytes = [0; 65536];
+            let length = stream.read(&mut bytes).expect("an answer");
+            assert!(length > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&bytes[..length]);
+        }
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(program);
+    let _ = unmount(&at, UnmountFlags::DETACH);
 }
