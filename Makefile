@@ -154,8 +154,8 @@ flashpache: build
 	scripts/setup test bench
 	$(AS_ROOT) python3 flash/bench/flashpache.py --programs $(TARGET)/release --json $(FLASHPACHE)
 
-# How well hbench predicts real programs on machines that this one can be: half an hour, with QUICK=--quick ten minutes. As root, on a
-# machine that does nothing else. PREDICTIONS names the new directory.
+# How well hbench predicts real programs on machines that this one can be: half an hour, with QUICK=--quick ten minutes. As
+# root, on a machine that does nothing else. PREDICTIONS names the new directory.
 PREDICTIONS ?= predictions
 QUICK ?=
 predictions: build

@@ -14,8 +14,8 @@ a second one (repeat). `elapsed` is the time from start to end; where a machine 
 that takes. `work` is compared with the CPU time of all processes; under a tracer, which stops programs, the two are not
 quite the same.
 
-Takes half an hour on a machine that does nothing else, with --quick ten minutes; with emulated machines (--machines guest_old guest_newest
-guest_mitigated) 15. As root.
+Takes half an hour on a machine that does nothing else, with --quick ten minutes; with emulated machines (--machines guest_old
+guest_newest guest_mitigated) 15. As root.
 """
 
 import argparse
@@ -303,7 +303,7 @@ def main():
         without.append(("flash", "it is not beside hbench, and --flash does not name it"))
     try:
         found, series, missing = validate(arguments, words, place)
-    except Failed as reason:
+    except (Failed, machines.Missing) as reason:
         sys.exit(f"predict: {reason}")
     write(place("measured.json"), {"series": series, "missing": missing + without})
     text = ""

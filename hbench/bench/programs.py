@@ -76,7 +76,7 @@ trap - EXIT
 wait $server
 """
 
-# What ApacheBench asks of a web server with a small and a large file, at $port, once it is there.
+# What a web server has, and what ApacheBench asks of it at $port once it is there. It is started between the two.
 SITE = r"""
 cd "$(mktemp -d)"
 mkdir html
@@ -85,13 +85,15 @@ head -c 300000 /usr/bin/git > html/large
 port=$((20000 + $$ % 10000))
 """
 REQUESTS = r"""
+server=$!
+trap 'kill $server' EXIT
 n=0
 while ! ab -q -n 1 "http://127.0.0.1:$port/small" > ab.log 2>&1 && [ $n -lt 400 ]; do sleep 0.01; n=$((n + 1)); done
 ab -q -k -n 8000 -c 8 "http://127.0.0.1:$port/small"
 ab -q -n 1500 -c 8 "http://127.0.0.1:$port/small"
 ab -q -k -n 800 -c 8 "http://127.0.0.1:$port/large"
 trap - EXIT
-kill -QUIT $server
+kill $server
 wait $server
 """
 
@@ -108,8 +110,6 @@ http {
 }
 END
 nginx -p "$PWD" -e error.log -c nginx.conf &
-server=$!
-trap 'kill -QUIT $server' EXIT
 """
     + REQUESTS
 )
@@ -118,10 +118,8 @@ FLASH = (
     SITE
     + r"""
 flash serve html --listen "127.0.0.1:$port" > flash.log 2>&1 &
-server=$!
-trap 'kill -TERM $server' EXIT
 """
-    + REQUESTS.replace("-QUIT", "-TERM")
+    + REQUESTS
 )
 
 # A cluster of its own, with a table of pgbench, whose transactions are written to the disk one by one. Root may not run it.

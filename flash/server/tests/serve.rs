@@ -7,7 +7,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use debox_skipped::skipped;
 use flash::server::{Plan, Server};
 use flash::sites::{FileOptions, VirtualHost};
 use tempfile::TempDir;
@@ -250,46 +249,6 @@ fn a_connection_has_many_requests_also_at_once() {
     assert_eq!(
         statuses(&place.send(format!("{last}{one}").as_bytes())),
         [200]
-    );
-}
-
-/// A file system without reads that do not wait. What is said to go on is kept back by the kernel for 200 ms, so 20 answers
-/// would take four seconds.
-#[test]
-fn files_on_tmpfs_are_answered_at_once() {
-    let memory = Path::new("/dev/shm");
-    if !memory.is_dir() {
-        return skipped("files on tmpfs: there is no /dev/shm");
-    }
-    let files = tempfile::tempdir_in(memory).expect("room in memory");
-    fs::write(files.path().join("small"), "0123456789").expect("room in memory");
-    let place = Place::with(|plan| {
-        let listen = plan.hosts[0].listen.clone();
-        let options = FileOptions::default();
-        plan.hosts = vec![VirtualHost::of_directory(
-            files.path().to_owned(),
-            listen,
-            options,
-        )];
-    });
-    let mut stream = place.connect();
-    let begun = Instant::now();
-    for _ in 0..20 {
-        stream
-            .write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")
-            .expect("the server reads");
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"0123456789") {
-            let mut bytes = [0; 4096];
-            let length = stream.read(&mut bytes).expect("an answer");
-            assert!(length > 0, "{}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&bytes[..length]);
-        }
-    }
-    assert!(
-        begun.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        begun.elapsed()
     );
 }
 

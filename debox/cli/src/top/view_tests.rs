@@ -60,7 +60,7 @@ fn from_a_process_to_its_threads_to_a_thread_and_back() {
     assert!(view.choice.within.is_empty());
 }
 
-/// A table that somebody reads is sorted anew before they press Enter.
+/// The table is sorted again after its first row was read, and before Enter is pressed.
 #[test]
 fn enter_opens_the_row_that_was_first_when_it_was_read() {
     let mut view = view();
