@@ -12,6 +12,9 @@ the machine does meanwhile hits all of them. Per workload and round: requests pe
 wrk's latencies, and the CPU time of the server's threads for each request. A ratio is of two servers in the same round;
 shown are the median of the rounds and, in brackets, the least and the greatest.
 
+`--file-system` puts the files on an overlayfs, as a container's are, or on a tmpfs: mounts that only this program and the
+servers see. The rounds of each file system need an output of their own.
+
 If the output exists, the rounds are added to it: long measurements can be made in pieces. `--from` shows the tables of a
 file. `--servers` and `--workloads` choose some by their names. What is not installed is left out, and named.
 `flash/bench/newest_nginx DIR` builds a newer nginx than a distribution's.
@@ -43,6 +46,8 @@ SMALL, LARGE = 1 << 10, 1 << 20
 # SPECweb99's classes: how many of 100 requests are for files of up to so many bytes.
 MIXED = ((35, 1 << 10), (50, 10 << 10), (14, 100 << 10), (1, 1 << 20))
 USER = "nobody"
+# In the environment, if this process has mounts of its own.
+ALONE = "FLASH_BENCH_HAS_OWN_MOUNTS"
 
 # wrk's script of a list of paths, in an order that is the same in all runs.
 PATHS = """
@@ -106,6 +111,31 @@ def make_files(place):
     script = place / "mix.lua"
     script.write_text(PATHS % mix, encoding="ascii")
     return files, script
+
+
+@contextlib.contextmanager
+def documents(kind, place):
+    """As `make_files`, on such a file system."""
+    if not kind:
+        yield make_files(place)
+        return
+    mounted, below = place / "mounted", place / "below"
+    for directory in (mounted, below, place / "upper", place / "work"):
+        directory.mkdir()
+    options = "mode=0755"
+    if kind == "overlay":
+        # The files are in the lower layer, as those of a container's image.
+        made = make_files(below)
+        options = f"lowerdir={below},upperdir={place / 'upper'},workdir={place / 'work'}"
+    command = ["mount", "-t", kind, "-o", options, kind, str(mounted)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        fail(f"there is no {kind} here: {done.stderr.strip()}")
+    try:
+        files, script = made if kind == "overlay" else make_files(mounted)
+        yield {whose: mounted / whose for whose in files}, script
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
 
 
 def certificate(place):
@@ -327,12 +357,14 @@ def measure(arguments):
     found = {"schema": "flash.in-memory/1", "versions": {}, "rounds": [], "idle": []}
     if os.path.exists(arguments.output):
         found = json.loads(Path(arguments.output).read_text(encoding="utf-8"))
+    if found.setdefault("file_system", arguments.file_system) != arguments.file_system:
+        fail(f"{arguments.output} has rounds of another file system")
     found["absent"] = [one.name for one in every if not one.program]
     found["versions"].update({one.name: version(one.program) for one in servers})
-    with tempfile.TemporaryDirectory(prefix="flash-in-memory-") as directory:
-        place = Path(directory)
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flash-in-memory-")))
         place.chmod(0o755)
-        files, script = make_files(place)
+        files, script = stack.enter_context(documents(arguments.file_system, place))
         pair = certificate(place)
         for _ in range(arguments.rounds):
             number = len(found["rounds"])
@@ -354,6 +386,7 @@ def main():
     parser.add_argument("--idle", action="store_true", help=f"also {peers.IDLE} idle connections, at the end")
     parser.add_argument("--servers", help="names with ';' between them [default: all]")
     parser.add_argument("--workloads", help="names with ';' between them [default: all]")
+    parser.add_argument("--file-system", choices=("overlay", "tmpfs"), help="for the files [default: that of temporary files]")
     parser.add_argument("--flash", default="target/release/flash")
     parser.add_argument("--nginx", help="a newer nginx than the installed one")
     arguments = parser.parse_args()
@@ -365,6 +398,9 @@ def main():
         except (OSError, ValueError) as error:
             fail(f"{arguments.kept}: {error}")
     else:
+        if arguments.file_system and not os.environ.get(ALONE):
+            os.environ[ALONE] = "1"
+            os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
         found = measure(arguments)
     sys.exit(0 if in_memory_page.show(found, list(WORKLOADS)) else 1)
 

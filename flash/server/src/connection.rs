@@ -306,7 +306,10 @@ impl Connection {
                 sending.waits = false;
                 sending.brought += 1;
                 match result {
-                    helpers::Result::Read(bytes) if !bytes.is_empty() => sending.put(bytes),
+                    helpers::Result::Read(bytes) if !bytes.is_empty() => {
+                        let bytes = context.keep(&sending, bytes);
+                        sending.put(bytes);
+                    }
                     // The rest cannot be had, and the head has promised it.
                     helpers::Result::Read(_) | helpers::Result::Failed(_) => sending.fails(),
                     _ => {}

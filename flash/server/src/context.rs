@@ -10,6 +10,7 @@ use ring::hmac;
 use crate::access::limits::{self, Limits};
 use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
+use crate::answer::Segment;
 use crate::counts::Counts;
 use crate::descriptors::Spare;
 use crate::helpers::pools::Pools;
@@ -17,6 +18,7 @@ use crate::helpers::Inbox;
 use crate::log::{Format, Log};
 use crate::pace::Pace;
 use crate::sandbox::{self, Reach};
+use crate::sending::Sending;
 use crate::sites::Hosts;
 use crate::stages::{self, LoopState};
 use crate::upstream::application::pool::Pool;
@@ -206,6 +208,17 @@ pub struct Context {
 }
 
 impl Context {
+    /// Keeps what a helper has read for an answer, if that is worth it. Returns what is sent.
+    pub fn keep(&mut self, sending: &Sending, bytes: Vec<u8>) -> Segment {
+        let Some((file, begin)) = sending.untold() else {
+            return bytes.into();
+        };
+        let bytes: Arc<[u8]> = bytes.into();
+        let now = (self.now, self.second);
+        self.stage.keep_contents(file, begin, &bytes, now);
+        bytes.into()
+    }
+
     pub fn counts(&self) -> &Counts {
         &self.shared.counts[self.number]
     }

@@ -30,6 +30,8 @@ pub struct Counts {
     pub refused: AtomicU64,
     /// The file system does not tell what is in memory: helpers read.
     pub untold: AtomicU64,
+    /// Parts of such files that were sent from what is kept of them.
+    pub kept: AtomicU64,
     /// Files that became shorter while they were sent.
     pub shortened: AtomicU64,
     /// Calls of the loop that took longer than they may.
@@ -145,6 +147,12 @@ const ROWS: &[Row] = &[
         "Reads left to helpers because the file system does not tell what is in memory",
         true,
         |c| &c.untold,
+    ),
+    (
+        "flash_kept_parts_total",
+        "Parts of files that were sent from what is kept of them, where the file system does not tell what is in memory",
+        true,
+        |c| &c.kept,
     ),
     (
         "flash_shortened_total",

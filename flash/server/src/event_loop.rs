@@ -162,7 +162,7 @@ impl EventLoop {
             self.look_at_deadlines();
             self.serve_waiting();
             self.context.links.look(self.context.now);
-            self.context.stage.look_at_open_files(self.context.now);
+            self.context.stage.drop_unused(self.context.now);
             self.unpause()?;
             if self.is_over() {
                 self.leave();

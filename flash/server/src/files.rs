@@ -47,6 +47,8 @@ pub struct File {
     pub kind: Kind,
     pub size: u64,
     pub validators: Validators,
+    /// When its bytes or its state changed last: seconds since 1970, and nanoseconds.
+    pub changed: (i64, u32),
     /// `cachestat` has been refused for it, or contradicted.
     pub hides_residency: AtomicBool,
     /// It has become shorter, so it serves no other request.
@@ -210,6 +212,7 @@ impl File {
             kind,
             size: status.stx_size,
             validators: validators(&status),
+            changed: (status.stx_ctime.tv_sec, status.stx_ctime.tv_nsec),
             hides_residency: AtomicBool::new(false),
             is_stale: AtomicBool::new(false),
             mapping: OnceLock::new(),

@@ -4,12 +4,15 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// At most so many values. Two generations: when the younger one is full or old enough, it becomes the older one, and
-/// what was in that is dropped. What is used is in the younger one again.
+/// At most so many values, or so much weight of values. Two generations: when the younger one is full or old enough, it
+/// becomes the older one, and what was in that is dropped. What is used is in the younger one again.
 pub struct Kept<K, V> {
     most: usize,
-    younger: HashMap<K, V>,
-    older: HashMap<K, V>,
+    /// With the weight of each.
+    younger: HashMap<K, (V, usize)>,
+    older: HashMap<K, (V, usize)>,
+    /// Of the younger ones.
+    weight: usize,
 }
 
 impl<K: Eq + Hash + Clone, V> Kept<K, V> {
@@ -18,40 +21,50 @@ impl<K: Eq + Hash + Clone, V> Kept<K, V> {
             most,
             younger: HashMap::new(),
             older: HashMap::new(),
+            weight: 0,
         }
     }
 
     pub fn keep(&mut self, key: K, value: V) {
-        if self.most < 2 {
+        self.keep_heavy(key, value, 1);
+    }
+
+    /// Keeps a value that takes as much as so many others. What is heavier than one generation is not kept.
+    pub fn keep_heavy(&mut self, key: K, value: V, weight: usize) {
+        self.remove(&key);
+        if weight > self.most / 2 {
             return;
         }
-        self.older.remove(&key);
-        if self.younger.len() >= self.most / 2 && !self.younger.contains_key(&key) {
+        if self.weight + weight > self.most / 2 {
             self.turn();
         }
-        self.younger.insert(key, value);
+        self.weight += weight;
+        self.younger.insert(key, (value, weight));
     }
 
     /// Uses a value.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
-        if let Some(value) = self.older.remove(key) {
-            self.keep(key.clone(), value);
+        if let Some((value, weight)) = self.older.remove(key) {
+            self.keep_heavy(key.clone(), value, weight);
         }
-        self.younger.get_mut(key)
+        self.younger.get_mut(key).map(|(value, _)| value)
     }
 
     pub fn remove(&mut self, key: &K) {
-        self.younger.remove(key);
+        if let Some((_, weight)) = self.younger.remove(key) {
+            self.weight -= weight;
+        }
         self.older.remove(key);
     }
 
     /// Call it at regular intervals: nothing is kept for longer than two of them without having been used.
     pub fn turn(&mut self) {
         self.older = std::mem::take(&mut self.younger);
+        self.weight = 0;
     }
 
     pub fn clear(&mut self) {
-        self.younger.clear();
+        self.turn();
         self.older.clear();
     }
 
@@ -83,6 +96,22 @@ mod tests {
         let mut none = Kept::new(0);
         none.keep((0, vec![1]), 1);
         assert_eq!(none.len(), 0);
+    }
+
+    #[test]
+    fn no_more_weight_is_kept_than_may_be() {
+        let mut kept = Kept::new(100);
+        let weight = |number: usize| number % 60;
+        for number in 0..1000 {
+            kept.keep_heavy(number % 7, number, weight(number));
+            kept.get(&(number * 3 % 7));
+            let all = kept.younger.values().chain(kept.older.values());
+            assert!(all.map(|(_, weight)| weight).sum::<usize>() <= 100);
+            let younger: usize = kept.younger.values().map(|(_, weight)| weight).sum();
+            assert_eq!(younger, kept.weight);
+            let is_kept = kept.get(&(number % 7)) == Some(&mut number.clone());
+            assert_eq!(is_kept, weight(number) <= 50, "{number}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod check;
 mod companions;
 pub mod config;
 mod connection;
+mod contents;
 pub mod context;
 pub mod control;
 mod counts;

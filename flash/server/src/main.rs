@@ -175,6 +175,9 @@ struct OfStage {
     /// Stages no-mmap and direct-cgi: bytes of files that are taken to be in memory [default: a quarter of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     assumed_memory: Option<u64>,
+    /// Bytes of files that are kept for a second on file systems that do not tell what is in memory, as overlayfs; 0 for none [default: 16M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    kept_bytes: Option<u64>,
 }
 
 impl OfStage {
@@ -185,6 +188,7 @@ impl OfStage {
             open_files: self.open_files.map(|number| number as usize),
             check_ms: ms(self.open_file_check),
             memory: self.assumed_memory.unwrap_or(usual.memory),
+            kept: self.kept_bytes.unwrap_or(usual.kept),
         }
     }
 }

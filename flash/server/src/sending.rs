@@ -11,6 +11,7 @@ use rustix::fs::sendfile;
 use rustix::io::Errno;
 
 use crate::answer::{Reply, Segment};
+use crate::contents::Found;
 use crate::files::File;
 use crate::helpers::Work;
 use crate::http::request::Request;
@@ -34,6 +35,8 @@ pub struct Sending {
     pub brought: u32,
     /// Calls that waited although they should not.
     pub stalls: u64,
+    /// Parts of files that were at hand, where the file system does not tell what is in memory.
+    pub kept: u64,
     /// The end of the socket follows the answer at once, so the kernel keeps the last bytes and sends both in one packet.
     pub holds_end: bool,
     head: Vec<u8>,
@@ -42,6 +45,8 @@ pub struct Sending {
     body_sent: u64,
     /// What is recorded of the body, if others have sent most of it.
     recorded: Option<u64>,
+    /// A helper reads the next bytes because the file system does not tell what is in memory.
+    is_untold: bool,
     has_failed: bool,
 }
 
@@ -68,12 +73,14 @@ impl Sending {
             waits: false,
             brought: 0,
             stalls: 0,
+            kept: 0,
             holds_end: false,
             head: reply.head,
             head_sent: 0,
             body: reply.body,
             body_sent: 0,
             recorded: None,
+            is_untold: false,
             has_failed: false,
         }
     }
@@ -112,13 +119,21 @@ impl Sending {
     }
 
     /// Bytes of the part that comes next, read by a helper.
-    pub fn put(&mut self, bytes: Vec<u8>) {
+    pub fn put(&mut self, bytes: Segment) {
         if let Some(Segment::File { part, .. }) = self.body.front_mut() {
-            part.begin += bytes.len() as u64;
+            part.begin += bytes.left();
             if part.begin >= part.end {
                 self.body.pop_front();
             }
-            self.body.push_front(Segment::Bytes(bytes));
+            self.body.push_front(bytes);
+        }
+    }
+
+    /// The file, and where in it the bytes are that a helper reads because the file system does not tell.
+    pub fn untold(&self) -> Option<(&Arc<File>, u64)> {
+        match self.body.front() {
+            Some(Segment::File { file, part }) if self.is_untold => Some((file, part.begin)),
+            _ => None,
         }
     }
 
@@ -142,11 +157,13 @@ impl Sending {
         stage: &mut LoopState,
         buffer: &mut [u8],
         most: usize,
+        now: u64,
     ) -> Result<Progress, Errno> {
         let copies = !transport.takes_files();
         // What is encrypted at once need not be read in larger pieces.
         let room = if copies { ENCRYPTED } else { buffer.len() };
         let buffer = &mut buffer[..room.min(most)];
+        self.is_untold = false;
         if self.has_failed {
             return Ok(Progress::Short);
         }
@@ -201,7 +218,18 @@ impl Sending {
                             end: part.end.min(part.begin + BROUGHT),
                         }));
                     }
-                    Ready::Absent | Ready::Unknown => {
+                    told @ (Ready::Absent | Ready::Unknown) => {
+                        self.is_untold = told == Ready::Unknown;
+                        let kept = match self.is_untold {
+                            true => stage.contents.find(file, begin, now),
+                            false => None,
+                        };
+                        if let Some(kept) = kept {
+                            let bytes = what_is_kept(kept, part.end - begin);
+                            self.put(bytes);
+                            self.kept += 1;
+                            return self.step(transport, socket, stage, buffer, most, now);
+                        }
                         return Ok(Progress::Bring(Work::Read {
                             file: Arc::clone(file),
                             begin: part.begin,
@@ -242,6 +270,16 @@ impl Sending {
             }
             None => {}
         }
+    }
+}
+
+/// At most so many of the bytes that are kept.
+fn what_is_kept(found: Found, most: u64) -> Segment {
+    let Found { bytes, from } = found;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    match bytes.len() - from > most {
+        true => Segment::Bytes(bytes[from..from + most].to_vec()),
+        false => Segment::Shared { bytes, sent: from },
     }
 }
 
@@ -296,14 +334,14 @@ mod tests {
             Sending::new(None, reply, false)
         };
         let mut whole = sending(vec![of_file(part)]);
-        whole.put(b"01234".to_vec());
+        whole.put(b"01234".to_vec().into());
         assert!(whole.has_next());
         whole.body.pop_front();
-        whole.put(b"56789".to_vec());
+        whole.put(b"56789".to_vec().into());
         assert!(!whole.has_next());
         let nothing = Segment::Bytes(Vec::new());
         let mut parts = sending(vec![of_file(part), nothing, of_file(part)]);
-        parts.put(b"0123456789".to_vec());
+        parts.put(b"0123456789".to_vec().into());
         assert!(parts.has_next());
         parts.body.pop_back();
         assert!(!parts.has_next());

@@ -246,6 +246,8 @@ impl Stage {
 const OPEN_FILES: usize = 1024;
 /// How long an open file is used before its name is looked up again.
 const CHECK_MS: u64 = 1000;
+/// Bytes of files, in today's stage.
+const KEPT: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -256,6 +258,8 @@ pub struct Settings {
     pub check_ms: u64,
     /// Bytes of files that are taken to be in memory, in all loops together.
     pub memory: u64,
+    /// Bytes that are kept of files on file systems that do not tell what is in memory, in all loops together.
+    pub kept: u64,
 }
 
 impl Default for Settings {
@@ -265,6 +269,7 @@ impl Default for Settings {
             open_files: None,
             check_ms: CHECK_MS,
             memory: quarter_of_memory(),
+            kept: KEPT,
         }
     }
 }
@@ -276,6 +281,14 @@ impl Settings {
             Opening::Repeated | Opening::Passed => OPEN_FILES,
         };
         self.open_files.unwrap_or(usual)
+    }
+
+    /// No earlier stage kept bytes of files.
+    pub fn kept_bytes(&self) -> u64 {
+        match self.stage.residency {
+            Residency::Told => self.kept,
+            Residency::Mincore | Residency::Assumed | Residency::Reported => 0,
+        }
     }
 }
 

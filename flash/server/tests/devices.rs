@@ -102,6 +102,37 @@ fn are_answered_at_once(program: &Program, files: &[(&str, &str)]) {
     }
 }
 
+/// Once a file has not changed for two seconds, a helper reads it once in a second.
+fn are_kept_for_a_while(program: &Program, files: &[(&str, &str)]) {
+    std::thread::sleep(Duration::from_secs(3));
+    let (kept, read) = ("flash_kept_parts_total", "flash_residency_unknown_total");
+    let before = (program.count(kept), program.count(read));
+    let begun = Instant::now();
+    are_answered_at_once(program, files);
+    let mut parts = 0;
+    for (target, body) in files {
+        parts += 15 * body.len().div_ceil(128 << 10) as u64;
+        // From the end of a part to the begin of the next one, and what is in the middle of one.
+        for (from, to) in [(131_000, 131_200), (10, 20)] {
+            if let Some(expected) = body.get(from..=to) {
+                let range = format!("Range: bytes={from}-{to}\r\n");
+                let answer = program.ask("GET", target, &range);
+                assert_eq!((answer.status, answer.body.as_str()), (206, expected));
+            }
+        }
+    }
+    let (kept, read) = (
+        program.count(kept) - before.0,
+        program.count(read) - before.1,
+    );
+    let most = (begun.elapsed().as_secs() + 2) * files.len() as u64 * 4;
+    assert!(read <= most, "{read} of {parts} parts were read");
+    assert!(
+        kept + read >= parts && kept > 0,
+        "{kept} were kept, {read} read"
+    );
+}
+
 /// It knows what is in memory, but has no read that does not wait.
 #[test]
 fn files_on_tmpfs_are_answered_at_once() {
@@ -154,10 +185,17 @@ fn files_on_overlayfs_are_answered_at_once() {
     if let Err(error) = mount("overlay", &at, "overlay", flags, options.as_c_str()) {
         return skipped(&format!("overlayfs: it cannot be mounted here: {error}"));
     }
-    are_answered_at_once(
-        &program,
-        &[("/layer/small", "of a"), ("/layer/large", &large)],
-    );
+    let files = [("/layer/small", "of a"), ("/layer/large", large.as_str())];
+    are_answered_at_once(&program, &files);
+    are_kept_for_a_while(&program, &files);
+    // Another state of the file is another's: the answer is never one of before.
+    for number in 0..10 {
+        let text = format!("no. {number}");
+        std::fs::write(at.join("small"), &text).expect("room");
+        for _ in 0..3 {
+            assert_eq!(program.ask("GET", "/layer/small", "").body, text);
+        }
+    }
     drop(program);
     let _ = unmount(&at, UnmountFlags::DETACH);
 }

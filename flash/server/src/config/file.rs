@@ -45,6 +45,7 @@ pub struct Config {
     #[serde(default)]
     open_files: OpenFiles,
     assumed_memory: Option<stages::Memory>,
+    kept_bytes: Option<stages::Memory>,
     #[serde(default, rename = "server")]
     pub(super) servers: Vec<Spanned<Server>>,
 }
@@ -66,6 +67,7 @@ impl Config {
             open_files: self.open_files.most.map(|number| number.0),
             check_ms: self.open_files.check.map_or(usual.check_ms, ms),
             memory: self.assumed_memory.map_or(usual.memory, |memory| memory.0),
+            kept: self.kept_bytes.map_or(usual.kept, |memory| memory.0),
         }
     }
 }

@@ -17,7 +17,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Bytes of files that are taken to be in memory.
+/// Bytes of files.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory(pub u64);
 

@@ -43,7 +43,7 @@ impl Connection {
             };
             let (transport, buffer) = (&mut self.transport, &mut context.buffer);
             let stage = &mut context.stage;
-            match sending.step(transport, &self.socket, stage, buffer, most) {
+            match sending.step(transport, &self.socket, stage, buffer, most, now) {
                 Ok(Progress::Sent(bytes)) => {
                     sent_now += bytes;
                     self.meter.spend(rate, bytes, now);
@@ -56,6 +56,7 @@ impl Connection {
             &context.counts().stalls,
             std::mem::take(&mut sending.stalls),
         );
+        add(&context.counts().kept, std::mem::take(&mut sending.kept));
         if sent_now > 0 {
             self.deadline = context.now + context.options.send_ms;
         }

@@ -8,12 +8,13 @@ use rustix::io::Errno;
 
 use super::key::Key;
 use crate::access::check::{Check, Checked};
+use crate::contents::PART;
 use crate::files::{File, FileId, Lookup, Root};
 use crate::listing;
 use crate::path_server::{Brought, How};
 
 /// What is read at once to wait for a file's pages; the bytes are not used.
-pub(super) const SCRATCH: usize = 128 << 10;
+pub(super) const SCRATCH: usize = PART as usize;
 
 pub enum Work {
     /// Opens the first of several names that exists. A pool with a device leaves names on others to another pool.

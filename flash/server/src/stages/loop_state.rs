@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::pieces::Pieces;
 use super::{Delivery, Opening, Residency, Settings, Stage};
 use crate::candidates::Candidates;
+use crate::contents::Contents;
 use crate::files::{File, Kind, Lookup, Root};
 use crate::kept::Kept;
 use crate::mapping::Mapping;
@@ -39,8 +40,9 @@ pub struct LoopState {
     /// Names that a helper has loaded at some time.
     names: Kept<Key, ()>,
     pieces: Pieces,
+    pub contents: Contents,
     check_ms: u64,
-    /// When files that are not used are closed next.
+    /// When files that are not used are closed next, and their bytes forgotten.
     pub looks_at: Option<u64>,
 }
 
@@ -58,6 +60,7 @@ impl LoopState {
             open: (most > 1).then(|| Kept::new(most)),
             names: Kept::new(names),
             pieces: Pieces::new(settings.memory / loops as u64),
+            contents: Contents::new(settings.kept_bytes() / loops as u64),
             check_ms: settings.check_ms,
             looks_at: None,
         }
@@ -150,15 +153,32 @@ impl LoopState {
         Lookup::Found(file)
     }
 
-    /// Closes files that were not used for a while.
-    pub fn look_at_open_files(&mut self, now: u64) {
-        let Some(open) = self.open.as_mut() else {
-            return;
-        };
-        if self.looks_at.is_some_and(|at| at <= now) {
-            open.turn();
-            self.looks_at = (open.len() > 0).then_some(now + GENERATION);
+    /// A helper has read these bytes of a file whose file system does not tell what is in memory.
+    pub fn keep_contents(
+        &mut self,
+        file: &File,
+        begin: u64,
+        bytes: &Arc<[u8]>,
+        (now, second): (u64, u64),
+    ) {
+        self.contents.keep(file, begin, bytes, now, second);
+        if !self.contents.is_empty() {
+            self.looks_at.get_or_insert(now + GENERATION);
         }
+    }
+
+    /// Closes files that were not used for a while, and forgets their bytes.
+    pub fn drop_unused(&mut self, now: u64) {
+        if self.looks_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.contents.turn();
+        let mut is_empty = self.contents.is_empty();
+        if let Some(open) = &mut self.open {
+            open.turn();
+            is_empty &= open.len() == 0;
+        }
+        self.looks_at = (!is_empty).then_some(now + GENERATION);
     }
 
     /// There is no descriptor for a connection.
