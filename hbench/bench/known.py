@@ -6,8 +6,8 @@
     sudo python3 hbench/bench/known.py --hbench target/release/hbench
 
 Five minutes, as root, on a machine that does nothing else. Another source says by how much each case slows the machine: Python
-measures what strace's delay and a file system in user space add to a call, `perf bench` what a filter adds; the kernel limits the
-reads of a disk and the CPU time of a control group to given numbers. A result may differ from that by its own 95 % interval and
+measures what strace's delay and a file system in user space add to a call, and how much longer a program takes with half a CPU;
+`perf bench` measures what a filter adds; the kernel limits the reads of a disk to a given number. A result may differ from that by its own 95 % interval and
 by the drift of the machine. A result whose interval is wider than what was added decides nothing.
 
 Exit status: 0 if all answers are right, 1 if one is wrong, 3 if none is wrong and some decide nothing.
@@ -24,8 +24,10 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 
 import machines
+import mounts
 
 MS = 1e6
 US = 1e3
@@ -72,14 +74,28 @@ def said(words, **options):
 class Case:
     """A slowed machine. `moves`: by benchmark, what one operation takes longer, in ns, from the least to the most. `longer`:
     how many times as long the program takes, if that is known, from the least to the most. `plain`: where the files of the
-    machine lie that is not slowed, if that is another directory."""
+    machine lie that is not slowed, if that is another directory. `alike`: what is called before both are measured."""
 
-    def __init__(self, name, moves, stays, names, before=None, under=None, directory=None, plain=None, program=PROGRAM, longer=None):
+    def __init__(
+        self,
+        name,
+        moves,
+        stays,
+        names,
+        before=None,
+        under=None,
+        directory=None,
+        plain=None,
+        program=PROGRAM,
+        longer=None,
+        alike=None,
+    ):
         self.name = name
         self.moves = moves
         self.stays = stays
         self.names = names
-        self.before = before
+        self.before = before or alike
+        self.alike = alike
         self.under = under
         self.directory = directory
         self.plain = plain or directory
@@ -183,20 +199,40 @@ def limited_disk(work):
 
 @contextlib.contextmanager
 def in_user_space(work):
-    """The same files through bindfs, a file system in user space that is asked for whatever a call wants to know."""
+    """The same files through bindfs, a file system in user space that is asked for whatever a call wants to know. It is on the
+    same CPU as its callers: what it takes to wake another one changes from one run to the next."""
+    cpu = min(os.sched_getaffinity(0))
     if not shutil.which("bindfs"):
         raise machines.Missing("bindfs")
     point, own = (os.path.join(work, name) for name in ("through", "own"))
     os.mkdir(point)
     os.mkdir(own)
-    with machines.mounted(point, "-t", "fuse.bindfs", "-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0", own):
+    options = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
+    with contextlib.ExitStack() as stack:
+        machines.run("taskset", "-c", str(cpu), "mount", "-t", "fuse.bindfs", "-o", options, own, point)
+        stack.callback(mounts.unmount, point)
         moves = {}
         for call, name in (("stat", "file.stat/hot"), ("fstat", "file.fstat"), ("openat", "file.open/hot")):
             times = [median_ns(call, directory, times=2000) for directory in (own, point) * 3]
             added = statistics.median(times[1::2]) - statistics.median(times[0::2])
             print(f"known: by Python's clock, bindfs adds {added / US:.1f} us to {call}", file=sys.stderr)
             moves[name] = (0.8 * added, 1.2 * added)
-        yield Case("a file system in user space", moves, ["call.null"], ["file.open", "file.stat"], directory=point, plain=own)
+        yield Case(
+            "a file system in user space",
+            moves,
+            ["call.null"],
+            ["file.open", "file.stat"],
+            directory=point,
+            plain=own,
+            alike=lambda: os.sched_setaffinity(0, [cpu]),
+        )
+
+
+def took(before):
+    """How long the program that computes takes."""
+    begin = time.monotonic_ns()
+    said(["/usr/bin/python3", "-S", "-c", COMPUTES], preexec_fn=before)
+    return time.monotonic_ns() - begin
 
 
 @contextlib.contextmanager
@@ -204,7 +240,10 @@ def halved():
     """Half a CPU: the program takes twice as long, and its operations cost what they did. Samples take longer there: only
     in a machine's vector is the time removed in which the quota was used up."""
     with machines.half_a_cpu() as enter:
-        yield Case("half a CPU", {}, [], ["waiting: a quota"], enter, program=COMPUTES, longer=(1.8, 2.2))
+        whole, half = (statistics.median(times) for times in zip(*((took(None), took(enter)) for _ in range(3))))
+        print(f"known: with half a CPU the program takes {half / whole:.2f} times as long", file=sys.stderr)
+        longer = (0.9 * half / whole, 1.1 * half / whole)
+        yield Case("half a CPU", {}, [], ["waiting: a quota"], enter, program=COMPUTES, longer=longer)
 
 
 def measured(hbench, case, path, names):
@@ -226,7 +265,7 @@ def moved(plain, slowed):
 
 def check(arguments, case, work):
     """What was wrong, and what decided nothing."""
-    plain = Case("", {}, [], [], directory=case.plain)
+    plain = Case("", {}, [], [], directory=case.plain, alike=case.alike)
     # What explains a program needs the speed of user mode, too.
     user = ["cpu.code", "memory.latency/256K", "memory.read/16K", "context-switch/2-processes-0K", "fault.page"]
     names = ["call.null", "call.read-zero/1", "file.fstat", "file.open/hot", "file.create/0K", "file.stat", "file.sync"]

@@ -48,6 +48,9 @@ pub struct Recording {
     pub processes: u64,
     pub threads: u64,
     pub calls: u64,
+    /// Those that their thread made after it had computed for 15 us or more.
+    #[serde(default)]
+    pub calls_after_work: u64,
     /// On the CPU between calls.
     pub user_cpu_ns: u64,
     /// On the CPU inside calls.
@@ -121,6 +124,7 @@ impl Application {
             recording.user_cpu_ns,
             recording.kernel_cpu_ns,
             recording.calls,
+            recording.calls_after_work,
             recording.faults_in_calls,
         ];
         let of_runs = self

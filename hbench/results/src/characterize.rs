@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Makes an application's vector from a recording of `debox record`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
@@ -11,6 +11,9 @@ use crate::application::{Application, Component, Recording, Tap, Wait, SCHEMA};
 use crate::families::Families;
 use crate::overlap::Overlap;
 use crate::primitives::{kind, Kind};
+
+/// A sandbox that answers calls at once waits for the next one for about so long.
+const WORK_NS: u64 = 15_000;
 
 /// `version`: of the program that makes it.
 ///
@@ -40,7 +43,9 @@ pub fn application(paths: &[&Path], version: &str) -> Result<Application> {
     let mut families = Families::new(parents);
     let mut overlap = Overlap::default();
     let mut components: BTreeMap<Kind, Component> = BTreeMap::new();
-    let (mut calls, mut faults_in_calls) = (0u64, 0u64);
+    let (mut calls, mut calls_after_work, mut faults_in_calls) = (0u64, 0u64, 0u64);
+    // By thread, the end of its last call.
+    let mut ends: HashMap<(u32, u32), u64> = HashMap::new();
     let mut of_recorder_ns = 0u64;
     for (at, row) in history.calls().enumerate() {
         let (_, call) = row?;
@@ -58,6 +63,10 @@ pub fn application(paths: &[&Path], version: &str) -> Result<Application> {
         let (kind, bytes) = kind(&call, &mut families);
         families.follow(&call);
         calls += 1;
+        let end = call.start_ns.saturating_add(call.wall_ns);
+        let before = ends.insert((call.pid, call.tid), end);
+        let worked = |end| call.start_ns.saturating_sub(end) >= WORK_NS;
+        calls_after_work += u64::from(before.is_some_and(worked));
         faults_in_calls += u64::from(call.faults_minor);
         let one = components.entry(kind).or_insert_with_key(|kind| Component {
             primitive: kind.primitive.clone(),
@@ -96,6 +105,7 @@ pub fn application(paths: &[&Path], version: &str) -> Result<Application> {
             processes: found.processes,
             threads: found.threads,
             calls,
+            calls_after_work,
             user_cpu_ns: totals.user_cpu_ns,
             kernel_cpu_ns: totals.kernel_cpu_ns.saturating_sub(of_recorder_ns),
             faults_in_calls,

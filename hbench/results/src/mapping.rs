@@ -57,6 +57,7 @@ pub struct Together {
 #[serde(deny_unknown_fields)]
 struct Declared {
     entry: String,
+    after_work: String,
     switch: String,
     fault: String,
     user: Vec<String>,
@@ -69,6 +70,8 @@ struct Declared {
 pub struct Mapping {
     /// The benchmark of entering the kernel and leaving it.
     pub entry: String,
+    /// The same after computing.
+    pub after_work: String,
     pub switch: String,
     pub fault: String,
     /// Benchmarks of computation in user mode.
@@ -96,6 +99,7 @@ impl Mapping {
         let waits = declared.wait.into_iter();
         Mapping {
             entry: declared.entry,
+            after_work: declared.after_work,
             switch: declared.switch,
             fault: declared.fault,
             user: declared.user,
@@ -129,7 +133,7 @@ impl Mapping {
 
     /// All benchmarks that it names.
     pub fn benchmarks(&self) -> impl Iterator<Item = &str> {
-        let alone = [&self.entry, &self.switch, &self.fault].into_iter();
+        let alone = [&self.entry, &self.after_work, &self.switch, &self.fault].into_iter();
         let of_primitives = self.primitives.values().flat_map(|one| &one.costs);
         let all = alone.chain(&self.user).chain(of_primitives);
         let of_waits = self.waits.values().map(|one| &one.cost);

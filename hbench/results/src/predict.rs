@@ -124,7 +124,8 @@ pub fn predict(
         figure(&values)
     };
     let recording = &application.recording;
-    let itself = Relation::new(here, here)?;
+    let share = recording.calls_after_work as f64 / recording.calls.max(1) as f64;
+    let itself = Relation::new(here, here)?.after_work(share);
     let recorded: f64 = parts(application, &itself)
         .iter()
         .map(|part| part.here_ns)
@@ -144,6 +145,7 @@ pub fn predict(
     for (name, machine) in machines {
         let relation =
             Relation::new(here, machine).with_context(|| format!("cannot predict for {name}"))?;
+        let relation = relation.after_work(share);
         found.push(on_machine(name, application, &relation, &measured));
     }
     found.sort_by(|one, other| one.elapsed_ns.total_cmp(&other.elapsed_ns));

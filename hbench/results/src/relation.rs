@@ -56,6 +56,8 @@ pub struct Relation<'a> {
     /// Of entering the kernel and leaving it, on A.
     pub entry_ns: f64,
     pub entry: Ratio,
+    /// The benchmarks of these.
+    pub entry_by: String,
     pub user: Ratio,
 }
 
@@ -79,6 +81,15 @@ impl Value {
         Value {
             ns: self.ns - times * other.ns,
             variance: self.variance + times * times * other.variance,
+        }
+    }
+
+    /// A mean of both.
+    fn blended(self, other: Value, share: f64) -> Value {
+        let own = 1.0 - share;
+        Value {
+            ns: own * self.ns + share * other.ns,
+            variance: own * own * self.variance + share * share * other.variance,
         }
     }
 
@@ -115,8 +126,27 @@ impl<'a> Relation<'a> {
             b,
             entry_ns: entry_a.ns,
             entry: Ratio::of(log, both),
+            entry_by: MAPPING.entry.clone(),
             user: user(a, b)?,
         })
+    }
+
+    /// For an application of which this share of the calls comes after computing. Vectors that lack what such calls cost take
+    /// all for calls that follow others.
+    pub fn after_work(mut self, share: f64) -> Relation<'a> {
+        let blended = |machine: &Machine| {
+            let of = |name: &str| machine.units.get(name).map(Value::of);
+            Some(of(&MAPPING.entry)?.blended(of(&MAPPING.after_work)?, share))
+        };
+        let known = blended(self.a).zip(blended(self.b));
+        let Some((a, b)) = known.filter(|_| share > 0.0) else {
+            return self;
+        };
+        let deviation = (a.variance / a.ns.powi(2) + b.variance / b.ns.powi(2)).sqrt();
+        self.entry_ns = a.ns;
+        self.entry = Ratio::of((b.ns / a.ns).ln(), deviation);
+        self.entry_by = format!("{}, {}", MAPPING.entry, MAPPING.after_work);
+        self
     }
 
     /// What one operation costs on A.
@@ -321,6 +351,26 @@ mod tests {
             .expect("both have it");
         assert!((found.value - 1.0).abs() < 0.01, "{found:?}");
         assert!(found.deviation > 0.003, "{found:?}");
+    }
+
+    #[test]
+    fn calls_after_computing_have_their_own_cost() {
+        let plain = with(1.0, 100.0, &[("call.after-work", 200.0, None)]);
+        let sandbox = with(1.0, 3000.0, &[("call.after-work", 30_000.0, None)]);
+        let of = |a, b, share| Relation::new(a, b).expect("whole").after_work(share);
+        let found = of(&plain, &sandbox, 0.25);
+        assert!((found.entry_ns - 125.0).abs() < 1e-9);
+        assert!((found.entry.value - (0.75 * 3000.0 + 0.25 * 30_000.0) / 125.0).abs() < 1e-9);
+        assert_eq!(found.entry_by, "call.null, call.after-work");
+        let older = with(1.0, 3000.0, &[]);
+        for (b, share) in [(&older, 0.25), (&sandbox, 0.0)] {
+            let found = of(&plain, b, share);
+            assert_eq!(
+                (found.entry_ns, found.entry_by.as_str()),
+                (100.0, "call.null")
+            );
+            assert!((found.entry.value - 30.0).abs() < 1e-9);
+        }
     }
 
     #[test]

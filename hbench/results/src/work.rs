@@ -44,7 +44,7 @@ fn kept(user: Ratio) -> Ratio {
 /// All parts. They add up to what the application computed, as far as recording it did not change that.
 pub fn parts(application: &Application, relation: &Relation) -> Vec<Part> {
     let mut parts = Vec::new();
-    let mut entries = part(ENTRY, Some(&MAPPING.entry), relation.entry);
+    let mut entries = part(ENTRY, Some(&relation.entry_by), relation.entry);
     let switch = relation.benchmark(&MAPPING.switch);
     let switch_ns = relation
         .cost_ns(&MAPPING.switch)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All benchmarks, in the order in which they are shown. A new one is a file here and a line in both lists.
 
+mod call_after_work;
 mod clock_call;
 mod context_switch;
 mod context_switch_lmbench;
@@ -98,6 +99,7 @@ pub static ALL: &[&Benchmark] = &[
     &cpu_code::BENCHMARK,
     &library_random::BENCHMARK,
     &null_call::BENCHMARK,
+    &call_after_work::BENCHMARK,
     &clock_call::BENCHMARK,
     &device_read::BENCHMARK,
     &device_write::BENCHMARK,

@@ -28,6 +28,7 @@ pub(crate) fn some_application(machine: Option<Machine>) -> Application {
             calls: 1510,
             user_cpu_ns: 10_000_000 + 1510 * 300,
             kernel_cpu_ns: 1,
+            calls_after_work: 0,
             faults_in_calls: 0,
             overlap: 1.0,
             lost: 0,
