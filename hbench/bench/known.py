@@ -228,11 +228,14 @@ def in_user_space(work):
         )
 
 
-def took(before):
-    """How long the program that computes takes."""
+def stretched(before):
+    """How long the program that computes takes for each second of its CPU time: the CPU's own speed changes, and this does not."""
+    words = ["/usr/bin/python3", "-S", "-c", COMPUTES]
     begin = time.monotonic_ns()
-    said(["/usr/bin/python3", "-S", "-c", COMPUTES], preexec_fn=before)
-    return time.monotonic_ns() - begin
+    _, status, usage = os.wait4(subprocess.Popen(words, preexec_fn=before).pid, 0)
+    if status != 0:
+        sys.exit(f"known: the program that computes failed with status {os.waitstatus_to_exitcode(status)}")
+    return (time.monotonic_ns() - begin) / (1e9 * (usage.ru_utime + usage.ru_stime))
 
 
 @contextlib.contextmanager
@@ -240,7 +243,8 @@ def halved():
     """Half a CPU: the program takes twice as long, and its operations cost what they did. Samples take longer there: only
     in a machine's vector is the time removed in which the quota was used up."""
     with machines.half_a_cpu() as enter:
-        whole, half = (statistics.median(times) for times in zip(*((took(None), took(enter)) for _ in range(3))))
+        pairs = [(stretched(None), stretched(enter)) for _ in range(3)]
+        whole, half = (statistics.median(times) for times in zip(*pairs))
         print(f"known: with half a CPU the program takes {half / whole:.2f} times as long", file=sys.stderr)
         longer = (0.9 * half / whole, 1.1 * half / whole)
         yield Case("half a CPU", {}, [], ["waiting: a quota"], enter, program=COMPUTES, longer=longer)

@@ -80,7 +80,7 @@ def needed_benchmarks():
     """Those that predictions use."""
     with open(MAPPING, "rb") as file:
         mapping = tomllib.load(file)
-    found = {mapping["entry"], mapping["switch"], mapping["fault"], *mapping["user"]}
+    found = {mapping["entry"], mapping["after_work"], mapping["switch"], mapping["fault"], *mapping["user"]}
     found.update(wait["cost"] for wait in mapping["wait"])
     found.update(name for names in mapping["together"].values() for name in names)
     found.update(cost for primitive in mapping["primitive"] for cost in primitive["costs"])
