@@ -11,6 +11,7 @@ APART = 1.05
 def rows(found, series, quantity):
     """One for each program and machine. `quantity`: elapsed or work."""
     for name, prediction in found.items():
+        plain = base(prediction, [part[name] for part in series], quantity)
         for one in prediction["machines"]:
             if one["name"] not in series[0][name]:
                 continue
@@ -33,8 +34,21 @@ def rows(found, series, quantity):
                 "unmapped_share": one["unmapped_share"],
                 "error": predicted / measured - 1,
                 "repeat": first / second - 1,
+                # As multiples of what the program takes where it was recorded, by measurements of the same time.
+                "ratio": predicted / measured / plain["predicted"] * plain["measured"] - 1 if plain else None,
+                "ratio_repeat": first / second / plain["first"] * plain["second"] - 1 if plain else None,
                 **{name: one["baselines"][f"{name}_ns"] * scale - 1 for name in BASELINES},
             }
+
+
+def base(prediction, series, quantity):
+    """The program where it was recorded, if it was measured there."""
+    predicted = [one[f"{quantity}_ns"] for one in prediction["machines"] if one["name"] == "plain"]
+    measured = [[run[quantity] for run in part.get("plain", [])] for part in series]
+    if not predicted or not all(measured):
+        return None
+    first, second = map(statistics.median, measured)
+    return {"predicted": predicted[0], "first": first, "second": second, "measured": statistics.median(sum(measured, []))}
 
 
 def pairs_right(all_rows, value):
@@ -83,5 +97,9 @@ def summary(all_rows):
             f"| {names.get(name, name.replace('_', ' '))} | {statistics.median(sizes):.1%} | {max(sizes):.1%} | "
             f"{right} of {pairs} |"
         )
+    for name, shown in (("ratio", "prediction of the ratio to plain"), ("ratio_repeat", "repeat of that ratio")):
+        sizes = [abs(row[name]) for row in others if row[name] is not None]
+        if sizes:
+            lines.append(f"| {shown} | {statistics.median(sizes):.1%} | {max(sizes):.1%} | |")
     covered = sum(row["covered"] for row in others)
     return [*lines, "", f"Measured within the 95 % interval: {covered} of {len(others)}."]
