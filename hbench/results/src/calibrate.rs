@@ -125,7 +125,7 @@ fn scaled(here: &Machine, [user, entry, rest]: [f64; FACTORS], uncertainty: f64)
         let of_entries = f64::from(entries) * entry_ns;
         let ns = match name {
             name if MAPPING.user.contains(name) => unit.ns * user,
-            name if *name == MAPPING.entry => unit.ns * entry,
+            name if [&MAPPING.entry, &MAPPING.after_work].contains(&name) => unit.ns * entry,
             _ => of_entries * entry + (unit.ns - of_entries).max(0.0) * rest,
         };
         let reach = (STANDARD * uncertainty).min(3.0).exp();

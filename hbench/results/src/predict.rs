@@ -177,9 +177,7 @@ fn on_machine(
 ) -> OnMachine {
     let (here_cpus, there_cpus) = relation.cpus();
     let (elapsed_here, work_here) = (measured.elapsed.0, measured.work.0);
-    // Threads that wait for a CPU are not asleep; no more work at the same time than there are CPUs.
-    let recorded = application.recording.overlap.min(here_cpus).max(1.0);
-    let overlap_here = recorded.max(work_here / elapsed_here);
+    let overlap_here = overlap_here(application, here_cpus, work_here, elapsed_here);
     let overlap = overlap_here.min(there_cpus);
     let together = |of: &[String; 2]| relation.together(of, overlap_here, overlap);
     let of_user = together(&MAPPING.together.user);
@@ -267,6 +265,17 @@ fn on_machine(
             mean_ratio_ns: elapsed_here * relation.mean(),
         },
     }
+}
+
+/// How many threads work at the same time where it ran. Threads that wait for a CPU are not asleep; no more work at the same time
+/// than there are CPUs. Without recording it may be fewer, as the elapsed time shows: what neither work nor sleeps explain is
+/// time in which one works alone, and no wait that a machine with one CPU would have, too.
+fn overlap_here(application: &Application, cpus: f64, work_ns: f64, elapsed_ns: f64) -> f64 {
+    let recorded = application.recording.overlap.min(cpus).max(1.0);
+    let most = recorded.max(work_ns / elapsed_ns);
+    let slept: f64 = application.waits.iter().map(|wait| wait.ns as f64).sum();
+    let awake_ns = elapsed_ns - slept.min(elapsed_ns - work_ns / most);
+    (work_ns / awake_ns.max(1.0)).clamp(1.0, most)
 }
 
 /// What it slept. All waits together last no longer than `left_ns`.

@@ -17,7 +17,8 @@ fn skipped(test: &str) -> bool {
     is_skipped(test, &["nginx", "apache2"], false)
 }
 
-fn arguments(place: &Path) -> Vec<String> {
+/// `duration`: of each run.
+fn arguments(place: &Path, duration: &str) -> Vec<String> {
     let output = place.join("study").display().to_string();
     let small = [
         "--size",
@@ -29,7 +30,7 @@ fn arguments(place: &Path) -> Vec<String> {
         "--repeats",
         "1",
         "--duration",
-        "2s",
+        duration,
         "--warmup",
         "500ms",
         "--connections",
@@ -86,7 +87,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     }
     let place = place();
     let child = Command::new(LATLAB)
-        .args(arguments(place.path()))
+        .args(arguments(place.path(), "2s"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -265,7 +266,7 @@ fn an_interrupted_study_takes_everything_down() {
         let place = place();
         // A killed one keeps the rows of the run that it was in, for `latlab recover`.
         let mut child = Command::new(LATLAB)
-            .args(arguments(place.path()))
+            .args(arguments(place.path(), "1s"))
             .env("TMPDIR", place.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -322,7 +323,7 @@ fn an_interrupted_study_keeps_what_is_whole() {
     let place = place();
     let whole = ["--no-record", "--format", "json"].map(String::from);
     let mut child = Command::new(LATLAB)
-        .args(arguments(place.path()))
+        .args(arguments(place.path(), "1s"))
         .args(whole)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
