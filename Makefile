@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, demo-flash, build, bench, hot-cold, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, predictions-guests, known-answers, phases, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
+# The rest: demo-hbench, demo-flash, build, bench, hot-cold, loop-stalls, in-memory, stages, flashpache, adapters, soak, soak-broker, soak-flash, causes, loops, operator, predictions, predictions-guests, known-answers, phases, fuzz, matrix, lint, install, packages, docs, packages-test, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold in-memory stages flashpache predictions predictions-guests known-answers phases adapters lint install packages docs packages-test clean
+.PHONY: all demo demo-hbench demo-flash test soak soak-broker soak-flash causes loops operator fuzz matrix build bench finding hot-cold loop-stalls in-memory stages flashpache predictions predictions-guests known-answers phases adapters lint install packages docs packages-test clean
 
 all: build
 
@@ -130,6 +130,12 @@ HOT_COLD ?= hot-cold
 hot-cold: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/hot_cold.py --latlab $(TARGET)/release/latlab -o $(HOT_COLD)
+
+# Whether flash's loop waits for anything but events while each read of its disk takes 120 ms, and how long its turns are: a
+# minute and a half. As root, on a machine that does nothing else.
+loop-stalls: build
+	scripts/setup test
+	$(AS_ROOT) python3 flash/bench/stalls.py --programs $(TARGET)/release
 
 # flash beside nginx, Apache, lighttpd, h2o and Caddy with files in memory, and whether flash meets its goals: 20 minutes.
 # As root, on a machine that does nothing else. IN_MEMORY names the file that the rounds are added to.

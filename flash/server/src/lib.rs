@@ -9,6 +9,7 @@
 pub mod access;
 pub mod address;
 mod answer;
+mod arenas;
 mod candidates;
 pub mod check;
 mod companions;
