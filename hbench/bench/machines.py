@@ -25,7 +25,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Machine:
     """How a command is started on it, and where its files are."""
 
-    def __init__(self, name, root, prefix=(), before=None, enter=None, has_own_disk=False):
+    def __init__(self, name, root, prefix=(), before=None, enter=None, has_own_disk=False, rest_s=0):
         self.name = name
         self.root = root
         # Whether what is written there cannot be seen from outside.
@@ -34,6 +34,8 @@ class Machine:
         self.directory = f"/tmp/on-{name}"
         self.prefix = list(prefix)
         self.before = before
+        # How long it has to be idle before a program is started, so that earlier ones have no effect.
+        self.rest_s = rest_s
         # Whether commands are started by a program that runs elsewhere, so their CPU time is not that of its children.
         self.is_entered = enter is not None
         self.enter = enter or ["chroot", root]
@@ -120,7 +122,8 @@ def half_a_cpu():
 @contextlib.contextmanager
 def quota(image):
     with half_a_cpu() as enter:
-        yield Machine("quota", image, before=enter)
+        # Two periods: what an earlier program has used up is granted again.
+        yield Machine("quota", image, before=enter, rest_s=0.2)
 
 
 # Classic BPF: load an argument's low half, compare it with a constant that it never is, allow.

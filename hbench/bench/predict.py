@@ -163,6 +163,7 @@ def record(machine, words, arguments, here, path):
 
 def measured_once(machine, words):
     """Elapsed time, and CPU time of all its processes, in ns."""
+    time.sleep(machine.rest_s)
     with tempfile.TemporaryFile() as errors:
         start = time.monotonic_ns()
         process = machine.start(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
