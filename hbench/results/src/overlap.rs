@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 48 << 20;
 /// The kind of the time from being woken by another thread until running.
 pub const WAKING: &str = "waking";
 /// The same after an interrupt.
-const WAKING_BY_DEVICE: &str = "waking by a device or a timer";
+pub const WAKING_BY_DEVICE: &str = "waking by a device or a timer";
 
 /// Lives and sleeps of threads.
 #[derive(Debug, Default)]

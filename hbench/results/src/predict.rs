@@ -15,7 +15,7 @@ use crate::application::{Application, Run, Wait};
 use crate::figures::TRIMMED;
 use crate::machine::Machine;
 use crate::mapping::MAPPING;
-use crate::overlap::WAKING;
+use crate::overlap::{WAKING, WAKING_BY_DEVICE};
 use crate::relation::{Ratio, Relation, STANDARD};
 use crate::work::{parts, Part, ENTRY};
 
@@ -200,12 +200,13 @@ fn on_machine(
     let left_ns = (elapsed_here - busy_here).max(0.0);
     let mut waits = waits(application, relation, left_ns);
     let known: f64 = waits.iter().map(|wait| wait.here_ns).sum();
+    let unexplained_ns = lengthen(&mut waits, busy_here, (left_ns - known).max(0.0));
     let ready = Part {
         name: READY.to_string(),
         size: None,
         count: 0,
         bytes: 0,
-        here_ns: (left_ns - known).max(0.0),
+        here_ns: unexplained_ns,
         // It may as well last as long as it did.
         ratio: Ratio {
             value: busy / busy_here,
@@ -309,8 +310,44 @@ fn waits(application: &Application, relation: &Relation, left_ns: f64) -> Vec<Pa
                 .map(|known| known.cost.clone()),
         }
     };
-    let waits = application.waits.iter().map(of);
-    waits.filter(|wait| wait.here_ns > 0.0).collect()
+    let mut parts: Vec<Part> = application.waits.iter().map(of).collect();
+    // What does not wait is not woken.
+    let is_waking = |wait: &Wait| [WAKING, WAKING_BY_DEVICE].contains(&wait.kind.as_str());
+    let others = || {
+        application
+            .waits
+            .iter()
+            .zip(&parts)
+            .filter(|(wait, _)| !is_waking(wait))
+    };
+    let count = |gone: bool| {
+        let counted = others().filter(|(_, part)| !gone || part.ratio == Ratio::NOTHING);
+        counted.map(|(wait, _)| wait.count as f64).sum::<f64>()
+    };
+    let left = 1.0 - count(true) / count(false).max(1.0);
+    for (wait, part) in application.waits.iter().zip(&mut parts) {
+        if is_waking(wait) {
+            part.ratio.value *= left;
+        }
+    }
+    parts.retain(|wait| wait.here_ns > 0.0);
+    parts
+}
+
+/// Without recording, the waits that depend on the machine may have been longer than the recorded ones: they get their part of what
+/// nothing explains. Returns what is left of that.
+fn lengthen(waits: &mut [Part], busy_ns: f64, unexplained_ns: f64) -> f64 {
+    let depends = |wait: &&mut Part| wait.scaled_by.is_some();
+    let waited: f64 = waits
+        .iter_mut()
+        .filter(depends)
+        .map(|wait| wait.here_ns)
+        .sum();
+    let longer = unexplained_ns / (busy_ns + waited).max(1.0);
+    for wait in waits.iter_mut().filter(depends) {
+        wait.here_ns *= 1.0 + longer;
+    }
+    unexplained_ns - waited * longer
 }
 
 fn predicted(part: &Part) -> PredictedPart {

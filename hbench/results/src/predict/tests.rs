@@ -352,3 +352,49 @@ fn where_nothing_is_stored_nothing_waits_for_it() {
     let (low, high) = disk.elapsed_interval_ns;
     assert!(high - low > 0.5 * more, "{low} to {high}");
 }
+
+#[test]
+fn where_a_wait_for_a_disk_is_gone_so_is_the_waking_after_it() {
+    let disk = |stores: bool| {
+        let mut machine = with(100.0, 1.0);
+        let unit = crate::machine::Unit {
+            ns: 100_000.0,
+            interval_ns: Some((99_000.0, 101_000.0)),
+            bytes: None,
+        };
+        machine.units.insert("file.sync/fsync".to_string(), unit);
+        machine.environment.file_system = Some(if stores { "ext4" } else { "tmpfs" }.to_string());
+        machine
+    };
+    let (here, memory) = (disk(true), disk(false));
+    let mut application = some_application(Some(here.clone()));
+    let wait = |kind: &str, ns, count| Wait {
+        kind: kind.to_string(),
+        ns,
+        count,
+    };
+    application.waits = vec![
+        wait("disk.sync", 3_000_000, 30),
+        wait("waking by a device or a timer", 1_000_000, 30),
+        wait("timer", 500_000, 10),
+    ];
+    let machines = [("disk".to_string(), here), ("memory".to_string(), memory)];
+    let found = predict(&application, &machines, None).expect("whole");
+    // Of 5 ms beside the work, half a millisecond is explained by nothing. The waits for the disk have their part of it.
+    let (disk, memory) = (of(&found, "disk"), of(&found, "memory"));
+    assert!((disk.elapsed_ns - 17_501_000.0).abs() < 1.0, "{disk:?}");
+    let ns = |one: &OnMachine, kind: &str| {
+        let part = one
+            .waits
+            .iter()
+            .find(|part| part.name == format!("waiting: {kind}"));
+        part.map_or(0.0, |part| part.predicted_ns)
+    };
+    let longer = 3_000_000.0 * (1.0 + 500_000.0 / (12_501_000.0 + 3_000_000.0));
+    assert!((ns(&disk, "disk.sync") - longer).abs() < 1.0, "{disk:?}");
+    assert!(ns(&memory, "disk.sync").abs() < 1e-9);
+    let waking = "waking by a device or a timer";
+    assert!((ns(&disk, waking) - 1_000_000.0).abs() < 1.0);
+    assert!((ns(&memory, waking) - 250_000.0).abs() < 1.0, "{memory:?}");
+    assert!((ns(&memory, "timer") - 500_000.0).abs() < 1.0);
+}
