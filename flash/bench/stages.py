@@ -27,8 +27,6 @@ import math
 import mmap
 import os
 import random
-import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +36,7 @@ from pathlib import Path
 
 import stages_applications
 import stages_page
+from programs import fail, mounted, run, started
 
 HOT, HOT_SIZE, HOT_RATE = 16, 8 << 10, 200
 COLD, COLD_SIZE, COLD_CONNECTIONS = 600, 96 << 10, 16
@@ -49,20 +48,6 @@ LIBC.mmap.restype = ctypes.c_void_p
 LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 LIBC.mlock.argtypes = LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 SCRIPTS, MAPPED, MAPPED_SIZE = 60, 2000, 1 << 20
-
-
-def fail(why):
-    """Ends the program: it could not be measured."""
-    print(f"stages.py: {why}", file=sys.stderr)
-    sys.exit(2)
-
-
-def run(*command):
-    """Runs a command that must succeed, and returns what it wrote."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        fail(f"{' '.join(str(word) for word in command)}: {done.stderr.strip()}")
-    return done.stdout
 
 
 @contextlib.contextmanager
@@ -80,11 +65,8 @@ def slow_disk(latlab, place, service):
     place.chmod(0o755)
     name = f"flash-stages-{os.getpid()}"
     speed = ["--service", service, "--sequential", service, "--no-check"]
-    run(latlab, "disk", "up", name, *speed, "--from", files, "--mount", place / "root")
-    try:
+    with mounted(latlab, name, files, place / "root", *speed):
         yield name
-    finally:
-        subprocess.run([latlab, "disk", "down", name, "--force"], stderr=subprocess.DEVNULL, check=False)
 
 
 @contextlib.contextmanager
@@ -110,34 +92,6 @@ def group(memory):
                 directory.rmdir()
                 break
             time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def started(command):
-    """A program that starts flash; the process, and flash's URLs by what is at them."""
-    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as it:
-        urls = {}
-        for line in it.stdout:
-            if found := re.match(r"(serving|counters) at (\S+)", line):
-                urls[found[1]] = found[2]
-            if line.startswith("sandbox:"):
-                break
-        if "serving" not in urls:
-            fail(f"flash did not start: {it.stderr.read()}")
-        try:
-            yield it, urls
-        finally:
-            end(it)
-
-
-def end(it):
-    """Asks the server below the program to end, and waits for both."""
-    if it.poll() is None:
-        children = Path(f"/proc/{it.pid}/task/{it.pid}/children").read_text(encoding="ascii").split()
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGTERM)
-    it.wait(timeout=60)
 
 
 def load(latlab, url, names, *options):

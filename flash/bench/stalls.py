@@ -16,14 +16,11 @@ Exit status: 0 if the guard found no block and no turn took more than 1 ms, 1 if
 """
 
 import argparse
-import contextlib
 import http.client
 import json
 import os
-import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,24 +28,13 @@ import time
 import urllib.request
 from pathlib import Path
 
+from programs import fail, mounted, run, started
+
 HOT, SIZE = 256, 8 << 10
 SERVICE, DEPTH = "120ms", "8"
 CLIENTS = 16
 RATE = 2000
 LONGEST_US = 1000
-
-
-def fail(why):
-    """Ends the program: it could not be measured."""
-    print(f"stalls.py: {why}", file=sys.stderr)
-    sys.exit(2)
-
-
-def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        fail(f"{Path(str(words[0])).name}: {(done.stderr or done.stdout).strip()[-300:]}")
-    return done.stdout
 
 
 def make_files(place, names):
@@ -60,49 +46,6 @@ def make_files(place, names):
         directory = place / "cold" / str(number)
         directory.mkdir(parents=True)
         (directory / "file").write_bytes(os.urandom(SIZE))
-
-
-@contextlib.contextmanager
-def slow_disk(latlab, files, mount):
-    name = f"flash-stalls-{os.getpid()}"
-    options = ["--service", SERVICE, "--sequential", SERVICE, "--depth", DEPTH]
-    run(latlab, "disk", "up", name, "--from", files, "--mount", mount, *options)
-    try:
-        run(latlab, "disk", "cool", name)
-        yield
-    finally:
-        run(latlab, "disk", "down", name)
-
-
-@contextlib.contextmanager
-def guarded(programs, root, place):
-    """flash under the guard: its address, and that of its counters. Ends it, and yields the guard's exit status last."""
-    verdict = {}
-    command = [programs / "flash", "serve", root, "--loops", "1", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-    command = [programs / "debox", "guard", "-o", place / "verdict", "--", "taskset", "-c", "0", *command]
-    with open(place / "errors", "w", encoding="utf-8") as errors:
-        guard = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=errors, text=True)
-    server = None
-    try:
-        said = {}
-        for line in guard.stdout:
-            if found := re.match(r"serving at http://(\S+)/", line):
-                said["address"] = found[1]
-            elif found := re.match(r"counters at (\S+)/metrics", line):
-                said["counters"] = found[1]
-            elif line.startswith("sandbox:"):
-                break
-        if "counters" not in said:
-            fail(f"flash did not start: {(place / 'errors').read_text(encoding='utf-8').strip()[-300:]}")
-        server = int(Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text(encoding="ascii").split()[0])
-        yield said, verdict
-    finally:
-        if server:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(server, signal.SIGTERM)
-        else:
-            guard.terminate()
-        verdict["status"] = guard.wait()
 
 
 class Cold(threading.Thread):
@@ -155,8 +98,12 @@ def measure(arguments, place):
     files, mount = place / "files", place / "mount"
     mount.mkdir()
     make_files(files, arguments.names)
-    with slow_disk(programs / "latlab", files, mount), guarded(programs, mount, place) as (said, verdict):
-        address = said["address"]
+    latlab, disk = programs / "latlab", f"flash-stalls-{os.getpid()}"
+    speed = ["--service", SERVICE, "--sequential", SERVICE, "--depth", DEPTH, "--no-check"]
+    command = [programs / "debox", "guard", "-o", place / "verdict", "--", "taskset", "-c", "0", programs / "flash", "serve", mount]
+    command += ["--loops", "1", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+    with mounted(latlab, disk, files, mount, *speed), started(command) as (guard, urls):
+        address = urls["serving"].split("/")[2]
         for number in range(HOT):
             with urllib.request.urlopen(f"http://{address}/hot/{number}", timeout=60) as answer:
                 answer.read()
@@ -165,10 +112,10 @@ def measure(arguments, place):
         clients = [Cold(address, names, ends) for _ in range(CLIENTS)]
         for client in clients:
             client.start()
-        of_hot = hot(programs / "latlab", address, arguments.seconds, place)
+        of_hot = hot(latlab, address, arguments.seconds, place)
         for client in clients:
             client.join()
-        with urllib.request.urlopen(f"{said['counters']}/status.json", timeout=10) as answer:
+        with urllib.request.urlopen(urls["counters"].replace("/metrics", "/status.json"), timeout=10) as answer:
             loop = json.loads(answer.read())["loops"][0]
     times = [took for client in clients for took in client.times]
     wrong = [what for client in clients for what in client.wrong]
@@ -191,7 +138,7 @@ def measure(arguments, place):
     print((place / "verdict").read_text(encoding="utf-8").strip())
     for what in wrong[:5]:
         print(f"wrong: {what}")
-    return verdict["status"] == 0 and loop["longest_us"] <= LONGEST_US and not wrong and failed == 0
+    return guard.returncode == 0 and loop["longest_us"] <= LONGEST_US and not wrong and failed == 0
 
 
 def main():

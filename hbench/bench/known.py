@@ -7,8 +7,8 @@
 
 Five minutes, as root, on a machine that does nothing else. Another source says by how much each case slows the machine: Python
 measures what strace's delay and a file system in user space add to a call, and how much longer a program takes with half a CPU;
-`perf bench` measures what a filter adds; the kernel limits the reads of a disk to a given number. A result may differ from that by its own 95 % interval and
-by the drift of the machine. A result whose interval is wider than what was added decides nothing.
+`perf bench` measures what a filter adds; the kernel limits the reads of a disk to a given number. A result may differ from that
+by its own 95 % interval and by the drift of the machine. A result whose interval is wider than what was added decides nothing.
 
 Exit status: 0 if all answers are right, 1 if one is wrong, 3 if none is wrong and some decide nothing.
 """
@@ -27,7 +27,6 @@ import sys
 import time
 
 import machines
-import mounts
 
 MS = 1e6
 US = 1e3
@@ -208,9 +207,7 @@ def in_user_space(work):
     os.mkdir(point)
     os.mkdir(own)
     options = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
-    with contextlib.ExitStack() as stack:
-        machines.run("taskset", "-c", str(cpu), "mount", "-t", "fuse.bindfs", "-o", options, own, point)
-        stack.callback(mounts.unmount, point)
+    with machines.mounted(point, "-t", "fuse.bindfs", "-o", options, own, under=("taskset", "-c", str(cpu))):
         moves = {}
         for call, name in (("stat", "file.stat/hot"), ("fstat", "file.fstat"), ("openat", "file.open/hot")):
             times = [median_ns(call, directory, times=2000) for directory in (own, point) * 3]

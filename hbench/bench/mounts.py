@@ -64,8 +64,9 @@ def directory(work, name):
 
 
 @contextlib.contextmanager
-def mounted(point, *words):
-    run("mount", *words, point)
+def mounted(point, *words, under=()):
+    """`under`: words before those of the mount, of a program that starts it."""
+    run(*under, "mount", *words, point)
     try:
         yield point
     finally:
