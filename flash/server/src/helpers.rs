@@ -8,6 +8,7 @@
 mod flights;
 mod inbox;
 mod key;
+mod policy;
 pub mod pools;
 pub mod reading;
 pub mod windows;
@@ -207,6 +208,7 @@ impl Pool {
             .stack_size(256 << 10);
         self.idle.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = builder.spawn(move || {
+            policy::yield_to_loops();
             prepare();
             pool.work();
         }) {
