@@ -164,8 +164,11 @@ def main():
     arguments = parser.parse_args()
     if os.geteuid() != 0 or (os.cpu_count() or 1) < 2:
         fail("this takes root, and two CPUs: one for the server")
-    # For the clients and the disk, too.
-    os.sched_setaffinity(0, os.sched_getaffinity(0) - {0})
+    others = os.sched_getaffinity(0) - {0}
+    if not others:
+        fail("clients and the disk need a CPU beside the first one")
+    # The clients and the disk inherit it.
+    os.sched_setaffinity(0, others)
     # The disk and the server are taken down, too, when it is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="flash-stalls-", dir=os.environ.get("TMPDIR", "/var/tmp")) as directory:
