@@ -81,6 +81,11 @@ impl Candidates {
         next.is_some_and(|(_, role)| *role != Role::Upstream)
     }
 
+    /// A script may be what is found.
+    pub fn has_script(&self) -> bool {
+        self.all.iter().any(|(_, role)| *role == Role::Script)
+    }
+
     /// How many have been skipped.
     pub fn position(&self) -> usize {
         self.at

@@ -11,6 +11,7 @@ mod key;
 mod policy;
 pub mod pools;
 pub mod reading;
+mod turns;
 pub mod windows;
 mod work;
 
@@ -29,6 +30,7 @@ use flights::Flights;
 pub use inbox::{Inbox, Ticket};
 use key::Key;
 use reading::Reading;
+use turns::{Turn, Turns};
 use windows::Asker;
 use work::SCRATCH;
 pub use work::{Result, Work};
@@ -71,6 +73,8 @@ pub struct Pool {
     flights: Flights,
     /// Does what is on another device. `None`: this pool is for all devices.
     elsewhere: Option<Arc<Pool>>,
+    /// Of the device that this pool is for.
+    turns: Option<Turns>,
     semaphore: OwnedFd,
     most: usize,
     threads: AtomicUsize,
@@ -114,6 +118,7 @@ impl Pool {
             name,
             jobs: ArrayQueue::new(queue.max(1)),
             flights: Flights::default(),
+            turns: elsewhere.is_some().then(Turns::default),
             elsewhere,
             semaphore: eventfd(0, flags)?,
             most: most.max(1),
@@ -234,14 +239,15 @@ impl Pool {
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let _ = self.add_thread(|| {});
             }
+            let turn = self.turns.as_ref().map_or_else(Turn::none, Turns::wait);
             if let Some(queued) = self.jobs.pop() {
-                self.run(queued, &mut scratch);
+                self.run(queued, &mut scratch, turn);
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn run(&self, queued: Queued, scratch: &mut [u8]) {
+    fn run(&self, queued: Queued, scratch: &mut [u8], turn: Turn<'_>) {
         let Queued {
             key,
             job,
@@ -256,12 +262,13 @@ impl Pool {
             answer_to,
         } = job;
         let done = match (todo, &self.elsewhere) {
-            (Work::Open { root, names }, Some(elsewhere)) => {
-                let opened = work::open_on_device(&root, &names);
-                opened.ok_or((root, names, elsewhere))
+            (Work::Open { root, names, first }, Some(elsewhere)) => {
+                let opened = work::open_on_device(&root, &names, first, scratch, &turn);
+                opened.ok_or((root, names, first, elsewhere))
             }
-            (todo, _) => Ok(work::work(todo, scratch)),
+            (todo, _) => Ok(work::work(todo, scratch, &turn)),
         };
+        drop(turn);
         drop(reading);
         self.counts.busy.fetch_sub(1, Ordering::Relaxed);
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -278,9 +285,9 @@ impl Pool {
                 }
                 answer_to.put(ticket, result);
             }
-            Err((root, names, elsewhere)) => {
-                elsewhere.take_over(&root, &names, asker, [(ticket, answer_to)]);
-                elsewhere.take_over(&root, &names, None, waiting);
+            Err((root, names, first, elsewhere)) => {
+                elsewhere.take_over(&root, &names, first, asker, [(ticket, answer_to)]);
+                elsewhere.take_over(&root, &names, first, None, waiting);
             }
         }
     }
@@ -290,6 +297,7 @@ impl Pool {
         &self,
         root: &Arc<Root>,
         names: &[Vec<u8>],
+        first: u64,
         mut asker: Option<Asker>,
         waiting: impl IntoIterator<Item = (Ticket, Arc<Inbox>)>,
     ) {
@@ -297,6 +305,7 @@ impl Pool {
             let work = Work::Open {
                 root: Arc::clone(root),
                 names: names.to_vec(),
+                first,
             };
             let inbox = Arc::clone(&answer_to);
             let job = Job {

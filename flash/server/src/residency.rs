@@ -93,7 +93,7 @@ static SILENT: RwLock<Vec<(u64, Instant)>> = RwLock::new(Vec::new());
 const BELIEVED: Duration = Duration::from_secs(60);
 const DEVICES: usize = 64;
 
-fn is_silent(device: u64) -> bool {
+pub fn is_silent(device: u64) -> bool {
     let silent = SILENT.read().unwrap_or_else(PoisonError::into_inner);
     let known = silent.iter().find(|(its, _)| *its == device);
     known.is_some_and(|(_, until)| Instant::now() < *until)

@@ -122,7 +122,8 @@ impl Connection {
         }
         add(&context.counts().cold_names, 1);
         let names = candidates.names();
-        let work = Work::Open { root, names };
+        let first = context.stage.first_bytes(&root, &request, &candidates);
+        let work = Work::Open { root, names, first };
         self.ask(key, request, candidates, work, context);
     }
 

@@ -55,6 +55,7 @@ fn jobs_are_answered_by_as_many_threads_as_it_takes() {
         let work = Work::Open {
             root: Arc::clone(&root),
             names: vec![b"none".to_vec(), b"a".to_vec()],
+            first: 0,
         };
         let answer_to = Arc::clone(&inbox);
         let ticket = ticket(number);
@@ -120,6 +121,7 @@ fn requests_for_one_name_are_one_job() {
             work: Work::Open {
                 root: Arc::clone(&root),
                 names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+                first: 0,
             },
             answer_to: Arc::clone(&inbox),
         })
@@ -182,6 +184,7 @@ fn a_scanner_with_many_connections_is_not_ahead_of_others() {
             work: Work::Open {
                 root: Arc::clone(&root),
                 names: vec![name.as_bytes().to_vec()],
+                first: 0,
             },
             answer_to: Arc::clone(&inbox),
         };
@@ -248,6 +251,7 @@ fn a_device_that_does_not_answer_keeps_its_own_helpers_only() {
             work: Work::Open {
                 root: Arc::clone(root),
                 names: vec![number.to_string().into_bytes()],
+                first: 0,
             },
             answer_to: Arc::clone(&inbox),
         };

@@ -7,9 +7,11 @@ use rustix::fs::{fadvise, Advice};
 use rustix::io::Errno;
 
 use super::key::Key;
+use super::reading::Reading;
+use super::turns::Turn;
 use crate::access::check::{Check, Checked};
 use crate::contents::PART;
-use crate::files::{File, FileId, Lookup, Root};
+use crate::files::{File, FileId, Kind, Lookup, Root};
 use crate::listing;
 use crate::path_server::{Brought, How};
 
@@ -21,6 +23,8 @@ pub enum Work {
     Open {
         root: Arc<Root>,
         names: Vec<Vec<u8>>,
+        /// So many bytes of the file are brought into memory, too.
+        first: u64,
     },
     /// Brings a part of a file into memory.
     Warm {
@@ -85,7 +89,7 @@ impl Work {
     /// `None`: its result is only for who asked.
     pub(super) fn key(&self) -> Option<Key> {
         match self {
-            Work::Open { root, names } => Some(Key::Open {
+            Work::Open { root, names, .. } => Some(Key::Open {
                 root: root.number,
                 names: names.clone(),
             }),
@@ -117,13 +121,17 @@ impl Result {
 }
 
 /// Waits as long as it takes.
-pub(super) fn work(work: Work, scratch: &mut [u8]) -> Result {
+pub(super) fn work(work: Work, scratch: &mut [u8], turn: &Turn<'_>) -> Result {
     match work {
-        Work::Open { root, names } => open_first(&root, &names),
-        Work::Warm { file, begin, end } => warm(&file, begin, end, scratch),
+        Work::Open { root, names, first } => {
+            let opened = open_first(&root, &names);
+            bring_first(&opened, first, scratch, turn);
+            opened
+        }
+        Work::Warm { file, begin, end } => warm(&file, begin, end, scratch, turn),
         Work::Read { file, begin, end } => read_part(&file, begin, end),
         Work::Bring { root, name, how } => {
-            Result::Brought(Box::new(how.bring(&root, &name, scratch)))
+            Result::Brought(Box::new(how.bring(&root, &name, scratch, || turn.pass())))
         }
         #[cfg(test)]
         Work::Meet(barrier) => {
@@ -139,7 +147,13 @@ pub(super) fn work(work: Work, scratch: &mut [u8]) -> Result {
 }
 
 /// `None`: one of the names is on another device.
-pub(super) fn open_on_device(root: &Root, names: &[Vec<u8>]) -> Option<Result> {
+pub(super) fn open_on_device(
+    root: &Root,
+    names: &[Vec<u8>],
+    first: u64,
+    scratch: &mut [u8],
+    turn: &Turn<'_>,
+) -> Option<Result> {
     let mut found = (0, Lookup::Missing);
     for (at, name) in names.iter().enumerate() {
         found = (at, root.open_on_device(name)?);
@@ -147,7 +161,21 @@ pub(super) fn open_on_device(root: &Root, names: &[Vec<u8>]) -> Option<Result> {
             break;
         }
     }
-    Some(Result::Opened(found.0, found.1))
+    let opened = Result::Opened(found.0, found.1);
+    bring_first(&opened, first, scratch, turn);
+    Some(opened)
+}
+
+/// Brings the first bytes of a file that has just been opened, so that no other name's turn comes between. If they cannot be
+/// read, who sends them finds out.
+fn bring_first(opened: &Result, first: u64, scratch: &mut [u8], turn: &Turn<'_>) {
+    if let Result::Opened(_, Lookup::Found(file)) = opened {
+        let end = file.size.min(first);
+        if file.kind == Kind::Regular && end > 0 {
+            let _reading = Reading::begin(file.id);
+            warm(file, 0, end, scratch, turn);
+        }
+    }
 }
 
 fn open_first(root: &Root, names: &[Vec<u8>]) -> Result {
@@ -162,9 +190,10 @@ fn open_first(root: &Root, names: &[Vec<u8>]) -> Result {
 }
 
 /// Has all of it read at once, and waits for it piece by piece.
-fn warm(file: &File, begin: u64, end: u64, scratch: &mut [u8]) -> Result {
+fn warm(file: &File, begin: u64, end: u64, scratch: &mut [u8], turn: &Turn<'_>) -> Result {
     let length = std::num::NonZeroU64::new(end.saturating_sub(begin));
     let _ = fadvise(&file.fd, begin, length, Advice::WillNeed);
+    turn.pass();
     let mut at = begin;
     while at < end {
         let here = scratch.len().min((end - at) as usize);

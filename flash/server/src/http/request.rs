@@ -51,6 +51,11 @@ impl Request {
         }
     }
 
+    /// It asks for all of a file, whatever the client has of it.
+    pub fn wants_whole_file(&self) -> bool {
+        self.method == Method::Get && self.conditions == Conditions::default()
+    }
+
     /// As the client wrote it.
     pub fn method_name(&self) -> &str {
         self.line.split(' ').next().unwrap_or_default()

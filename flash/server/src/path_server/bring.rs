@@ -108,12 +108,18 @@ impl How {
         }
     }
 
-    /// Waits until it is in memory.
-    pub fn bring(self, root: &Root, name: &[u8], scratch: &mut [u8]) -> Brought {
+    /// Waits until it is in memory. `asked`: all that it needs has been asked for.
+    pub fn bring(
+        self,
+        root: &Root,
+        name: &[u8],
+        scratch: &mut [u8],
+        asked: impl FnOnce(),
+    ) -> Brought {
         let opened = root.open_as(name, self.open_flags(), false);
         let opened = opened.and_then(|fd| self.finish(fd));
         if let (Kind::Open, Ok(opened)) = (self.kind, &opened) {
-            read_first(&opened.fd, first_bytes(&opened.status), scratch);
+            read_first(&opened.fd, first_bytes(&opened.status), scratch, asked);
         }
         let nofollow = self.open_flags() & OFlags::NOFOLLOW;
         let pin = match &opened {
@@ -132,8 +138,9 @@ fn first_bytes(status: &Statx) -> usize {
 }
 
 /// What cannot be read, the client will find out.
-fn read_first(fd: impl AsFd, length: usize, scratch: &mut [u8]) {
+fn read_first(fd: impl AsFd, length: usize, scratch: &mut [u8], asked: impl FnOnce()) {
     let _ = fadvise(&fd, 0, std::num::NonZeroU64::new(AHEAD), Advice::WillNeed);
+    asked();
     let mut at = 0;
     while at < length {
         let here = scratch.len().min(length - at);
@@ -164,7 +171,7 @@ mod tests {
         let root = Root::open(place.path()).expect("it is there");
         let mut scratch = vec![0; FIRST];
         for flags in [0, flag::NONBLOCK] {
-            let brought = how(Kind::Open, flags).bring(&root, b"a", &mut scratch);
+            let brought = how(Kind::Open, flags).bring(&root, b"a", &mut scratch, || {});
             let opened = brought.opened.expect("it is there");
             assert!(brought.pin.is_some());
             let has = fcntl_getfl(&opened.fd).expect("it is open");
@@ -178,7 +185,7 @@ mod tests {
         let cached = how(Kind::Open, 0).open_cached(&root, b"a", &mut scratch);
         assert_eq!(cached.expect("cached").expect("there").status.stx_size, 5);
         let error = |flags, name: &[u8]| {
-            let brought = how(Kind::Open, flags).bring(&root, name, &mut vec![0; FIRST]);
+            let brought = how(Kind::Open, flags).bring(&root, name, &mut vec![0; FIRST], || {});
             brought.opened.map(drop).expect_err("not so")
         };
         assert_eq!(error(flag::DIRECTORY, b"a"), Errno::NOTDIR);
@@ -186,7 +193,7 @@ mod tests {
         assert_eq!(error(0, b"../x"), Errno::XDEV);
         std::os::unix::fs::symlink("a", place.path().join("l")).expect("room");
         assert_eq!(error(flag::NOFOLLOW, b"l"), Errno::LOOP);
-        let link = how(Kind::Stat, flag::NOFOLLOW).bring(&root, b"l", &mut scratch);
+        let link = how(Kind::Stat, flag::NOFOLLOW).bring(&root, b"l", &mut scratch, || {});
         let mode = link.opened.expect("there").status.stx_mode;
         assert_eq!(FileType::from_raw_mode(mode.into()), FileType::Symlink);
         let pipe = place.path().join("pipe");

@@ -10,9 +10,10 @@ use super::{Delivery, Opening, Residency, Settings, Stage};
 use crate::candidates::Candidates;
 use crate::contents::Contents;
 use crate::files::{File, Kind, Lookup, Root};
+use crate::http::request::Request;
 use crate::kept::Kept;
 use crate::mapping::Mapping;
-use crate::residency::{self, Ready};
+use crate::residency::{self, Ready, BROUGHT};
 
 /// Names for each open file: the cache of names is larger than that of files, as it was in Flash (2.5.3).
 const NAMES: usize = 8;
@@ -85,6 +86,18 @@ impl LoopState {
         }?;
         let at = candidates.position() - first;
         Some(self.keep(key, at, lookup, now))
+    }
+
+    /// How much of a file a helper brings into memory when it has opened it for this request.
+    pub fn first_bytes(&self, root: &Root, request: &Request, candidates: &Candidates) -> u64 {
+        let is_of_today = self.stage.opening == Opening::Cached
+            && self.stage.residency == Residency::Told
+            && !residency::is_silent(root.device);
+        let is_sent = request.wants_whole_file() && !candidates.has_script();
+        match is_of_today && is_sent {
+            true => BROUGHT,
+            false => 0,
+        }
     }
 
     /// A helper has looked for the names. `at`: which of them it was.

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs take turns on a device that does not do more if it has many at once.
+//!
+//! A name that is not in memory takes several reads, one after the other. A disk that does one read at a time and has the reads of
+//! many names before it brings all of these names late: each waits for a read of all others between its own. One name after the
+//! other takes as long for the last one, and less for all others. Most devices do many reads at once, and on these turns would be
+//! a loss: which it is, is measured, again and again ([`meter`]).
+
+mod meter;
+#[cfg(test)]
+mod simulation;
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use meter::Meter;
+
+/// A job that takes so much longer than others, and so long, does not keep the turn: a part of the device may hang.
+const STUCK: u32 = 4;
+const STUCK_AT_LEAST: Duration = Duration::from_millis(100);
+
+/// Of one device. Only helpers wait here.
+pub struct Turns {
+    state: Mutex<State>,
+    /// A turn may be free.
+    passed: Condvar,
+    start: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    meter: Meter,
+    running: Vec<Running>,
+    waiting: usize,
+    number: u64,
+    /// What a job took on average, lately.
+    job_ns: u64,
+}
+
+struct Running {
+    number: u64,
+    since: u64,
+    has_turn: bool,
+}
+
+/// A job at the device, until it is dropped.
+pub struct Turn<'a> {
+    turns: Option<&'a Turns>,
+    number: u64,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            state: Mutex::default(),
+            passed: Condvar::new(),
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Turns {
+    /// Waits until it is the caller's turn, if turns are taken now.
+    pub fn wait(&self) -> Turn<'_> {
+        let mut state = self.lock();
+        state.meter.comes(self.now());
+        state.waiting += 1;
+        loop {
+            let now = self.now();
+            let Some(until) = state.is_taken_until(now) else {
+                break;
+            };
+            let timeout = Duration::from_nanos(until - now);
+            let waited = self.passed.wait_timeout(state, timeout);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.waiting -= 1;
+        let number = state.begin(self.now());
+        Turn {
+            turns: Some(self),
+            number,
+        }
+    }
+
+    pub fn are_taken(&self) -> bool {
+        self.lock().meter.takes_turns()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn wake(&self, state: &State) {
+        match state.meter.takes_turns() {
+            _ if state.waiting == 0 => {}
+            true => self.passed.notify_one(),
+            false => self.passed.notify_all(),
+        }
+    }
+}
+
+impl State {
+    /// `None`: the turn is free, or none are taken. Otherwise, when whoever has it is taken to be stuck.
+    fn is_taken_until(&mut self, now: u64) -> Option<u64> {
+        let patience = STUCK_AT_LEAST.as_nanos() as u64;
+        let patience = patience.max(u64::from(STUCK) * self.job_ns);
+        // They do not count any more when it is measured how many jobs end.
+        let meter = &mut self.meter;
+        self.running.retain(|job| {
+            let is_stuck = now >= job.since + patience;
+            if is_stuck {
+                meter.ends(now, false);
+            }
+            !is_stuck
+        });
+        if !self.meter.takes_turns() {
+            return None;
+        }
+        let holder = self.running.iter().find(|job| job.has_turn)?;
+        Some(holder.since + patience)
+    }
+
+    fn begin(&mut self, now: u64) -> u64 {
+        self.number += 1;
+        self.meter.begins();
+        self.running.push(Running {
+            number: self.number,
+            since: now,
+            has_turn: true,
+        });
+        self.number
+    }
+
+    fn end(&mut self, number: u64, now: u64) {
+        let Some(at) = self.running.iter().position(|job| job.number == number) else {
+            return;
+        };
+        let took = now - self.running.swap_remove(at).since;
+        self.job_ns = self.job_ns - self.job_ns / 16 + took / 16;
+        self.meter.ends(now, true);
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// Of a job that waits for no device of its own.
+    pub fn none() -> Turn<'a> {
+        Turn {
+            turns: None,
+            number: 0,
+        }
+    }
+
+    /// The last read of the job is under way: the next one's first can follow it.
+    pub fn pass(&self) {
+        let Some(turns) = self.turns else {
+            return;
+        };
+        let mut state = turns.lock();
+        let own = state
+            .running
+            .iter_mut()
+            .find(|job| job.number == self.number);
+        if let Some(own) = own {
+            own.has_turn = false;
+        }
+        turns.wake(&state);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(turns) = self.turns {
+            let mut state = turns.lock();
+            state.end(self.number, turns.now());
+            turns.wake(&state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn without_a_verdict_nobody_waits() {
+        let turns = Turns::default();
+        let (first, second) = (turns.wait(), turns.wait());
+        first.pass();
+        drop((second, first));
+        assert!(!turns.are_taken());
+    }
+
+    #[test]
+    fn one_that_is_stuck_does_not_keep_the_turn() {
+        let turns = Arc::new(Turns::default());
+        turns.lock().meter = Meter::with_turns();
+        let stuck = turns.wait();
+        let began = Instant::now();
+        for _ in 0..3 {
+            drop(turns.wait());
+        }
+        let took = began.elapsed();
+        assert!(
+            took >= STUCK_AT_LEAST - Duration::from_millis(1),
+            "{took:?}"
+        );
+        // Only the first one had to wait for it.
+        assert!(took < 2 * STUCK_AT_LEAST, "{took:?}");
+        drop(stuck);
+    }
+
+    #[test]
+    fn a_turn_that_is_passed_is_the_next_one_s() {
+        let turns = Turns::default();
+        turns.lock().meter = Meter::with_turns();
+        let first = turns.wait();
+        std::thread::scope(|threads| {
+            let next = threads.spawn(|| drop(turns.wait()));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!next.is_finished(), "it is not its turn");
+            first.pass();
+            next.join().expect("it has its turn");
+        });
+    }
+}
