@@ -167,6 +167,11 @@ impl Pool {
         true
     }
 
+    /// The device does not do more if it has many jobs at once, so they take turns.
+    pub fn takes_turns(&self) -> bool {
+        self.turns.as_ref().is_some_and(Turns::are_taken)
+    }
+
     pub fn waiting(&self) -> usize {
         self.jobs.len()
     }

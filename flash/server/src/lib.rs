@@ -9,7 +9,6 @@
 pub mod access;
 pub mod address;
 mod answer;
-mod arenas;
 mod candidates;
 pub mod check;
 mod companions;
@@ -27,6 +26,7 @@ mod handover;
 mod helpers;
 mod histogram;
 pub mod http;
+pub mod huge_pages;
 mod kept;
 mod limits;
 mod listing;

@@ -27,7 +27,12 @@ use flash::systemd::Passed;
 use flash::tls::{Pair, Settings};
 use flash::unix::{self, Owner};
 use flash::user::{self, Identity};
-use flash::{config, control};
+use flash::{config, control, huge_pages};
+
+/// Frees memory that another thread has allocated without a lock. glibc frees it under the lock of that thread's arena: a loop
+/// waited for a helper that had it and no CPU.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
@@ -194,6 +199,7 @@ impl OfStage {
 }
 
 fn main() -> ExitCode {
+    huge_pages::avoid();
     let cli = match kit_console::parse::<Cli>("flash", FAILED) {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),

@@ -11,7 +11,6 @@ use anyhow::{bail, Context as _, Result};
 use rustix::event::{eventfd, EventfdFlags};
 
 use crate::address::Address;
-use crate::arenas;
 use crate::companions::{
     check_forks, has_applications, scripts_at_once, start_applications, start_log, start_messages,
     start_scripts,
@@ -78,7 +77,6 @@ impl Server {
     pub fn start(plan: Plan) -> Result<Server> {
         let limits = Limits::of(&plan);
         let fixed = Fixed::of(&plan);
-        arenas::for_each_thread();
         // Before all threads: they start processes.
         let applications = start_applications(&plan)?;
         let scripts = start_scripts(&plan)?;

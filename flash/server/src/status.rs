@@ -194,6 +194,7 @@ pub fn metrics(shared: &Shared) -> String {
                 load(&helpers.counts.refused),
             ),
             ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
+            ("flash_helper_takes_turns", u64::from(helpers.takes_turns())),
         ] {
             counts::row(&mut page, name, &labels, value);
         }

@@ -337,11 +337,12 @@ fn one_run(
         output: None,
         ..plan.clone()
     };
-    place.at_full_speed(|| {
+    let held = place.at_full_speed(|| {
         caches::warm(&root, tree)?;
         run_whole(&fill)?;
         // What the kernel has reclaimed since.
-        caches::warm(&root, tree)
+        caches::warm(&root, tree)?;
+        caches::hold(&root, tree)
     })?;
     let before = caches::hot(&root, tree)?;
     let cold_names_cached = caches::cached_names(&root, tree, &cold)?;
@@ -349,6 +350,7 @@ fn one_run(
     let summary = run_whole(&plan)?;
     let reads = place.reads()? - reads;
     let after = caches::hot(&root, tree)?;
+    drop(held);
     // Requests that still wait for the disk must not delay the end.
     place.at_full_speed(|| {
         drop(running);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use debox_skipped::skipped;
 
 fn ticket(number: u64) -> Ticket {
     Ticket {
@@ -267,4 +268,25 @@ fn a_device_that_does_not_answer_keeps_its_own_helpers_only() {
     assert_eq!(answered, [4, 5, 6, 7]);
     release.wait();
     assert_eq!(wait_for(&inbox, 4).len(), 4);
+}
+
+#[test]
+fn helpers_take_no_cpu_from_a_running_loop() {
+    if policy::own() != libc::SCHED_OTHER {
+        return skipped(
+            "the policy of helpers: these tests run under another one than SCHED_OTHER",
+        );
+    }
+    let (send, receive) = std::sync::mpsc::channel();
+    let tell = move || {
+        // The others come from the first one.
+        let next = std::thread::spawn(policy::own);
+        let both = (policy::own(), next.join().expect("it ends"));
+        send.send(both).expect("the test waits");
+    };
+    let pool = Pool::start("helper", 1, 1, None, Arc::default(), tell).expect("threads");
+    let told = receive.recv_timeout(Duration::from_secs(20));
+    assert_eq!(told, Ok((libc::SCHED_BATCH, libc::SCHED_BATCH)));
+    assert_eq!(policy::own(), libc::SCHED_OTHER);
+    pool.end();
 }

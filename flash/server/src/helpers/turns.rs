@@ -10,6 +10,7 @@ mod meter;
 #[cfg(test)]
 mod simulation;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ pub struct Turns {
     /// A turn may be free.
     passed: Condvar,
     start: Instant,
+    /// For those who must not wait for the state.
+    are_taken: AtomicBool,
 }
 
 #[derive(Default)]
@@ -55,6 +58,7 @@ impl Default for Turns {
             state: Mutex::default(),
             passed: Condvar::new(),
             start: Instant::now(),
+            are_taken: AtomicBool::new(false),
         }
     }
 }
@@ -83,7 +87,7 @@ impl Turns {
     }
 
     pub fn are_taken(&self) -> bool {
-        self.lock().meter.takes_turns()
+        self.are_taken.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -95,7 +99,9 @@ impl Turns {
     }
 
     fn wake(&self, state: &State) {
-        match state.meter.takes_turns() {
+        let takes_turns = state.meter.takes_turns();
+        self.are_taken.store(takes_turns, Ordering::Relaxed);
+        match takes_turns {
             _ if state.waiting == 0 => {}
             true => self.passed.notify_one(),
             false => self.passed.notify_all(),

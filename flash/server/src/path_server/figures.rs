@@ -114,6 +114,10 @@ impl Figures {
                 ("flash_path_helper_jobs_total", load(&counts.jobs)),
                 ("flash_path_helper_jobs_waiting", pool.waiting() as u64),
                 ("flash_path_helper_busy_ns_total", load(&counts.busy_ns)),
+                (
+                    "flash_path_helper_takes_turns",
+                    u64::from(pool.takes_turns()),
+                ),
             ] {
                 row(&mut page, name, &format!("device=\"{device}\""), value);
             }

@@ -14,6 +14,7 @@ use self::script::{dies_with_parent, exit};
 use self::supervising::serve;
 use super::host_process;
 use super::scripts::{Scripts, Starter};
+use crate::huge_pages;
 use crate::user::Identity;
 
 mod forked;
@@ -48,6 +49,7 @@ pub fn start(most: usize, user: Option<&Identity>, is_sandboxed: bool) -> Result
         }),
         ForkResult::Child => {
             drop(control);
+            huge_pages::allow();
             let done = supervise(&theirs, most, user, is_sandboxed);
             if let Err(error) = &done {
                 kit_console::say_error("flash", &format!("no scripts: {error:#}"));

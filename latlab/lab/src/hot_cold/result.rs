@@ -77,6 +77,7 @@ pub struct AtLevel {
     pub hot: Figures,
     pub cold: Figures,
     pub missing: Figures,
+    pub cold_or_missing: Figures,
     /// Hot latencies relative to those of the same repeat without cold requests.
     pub hot_ratio: Ratios,
     /// Reads that the disk served for each cold name.
@@ -122,8 +123,9 @@ pub struct Class {
 }
 
 impl Class {
-    fn of(taken: &[Taken], kind: Kind) -> Class {
-        let mut of_kind: Vec<&Taken> = taken.iter().filter(|one| one.kind == kind).collect();
+    fn of(taken: &[Taken], kinds: &[Kind]) -> Class {
+        let is_of_kind = |one: &&Taken| kinds.contains(&one.kind);
+        let mut of_kind: Vec<&Taken> = taken.iter().filter(is_of_kind).collect();
         if of_kind.is_empty() {
             return Class::default();
         }
@@ -197,6 +199,8 @@ pub struct OneRun {
     pub hot: Class,
     pub cold: Class,
     pub missing: Class,
+    /// All that is not hot.
+    pub cold_or_missing: Class,
     pub caches: Caches,
     /// Why the classes were not what they should be; empty: they were.
     pub wrong: Vec<String>,
@@ -207,7 +211,8 @@ impl OneRun {
     pub fn new(file: String, mut summary: Summary, caches: Caches) -> OneRun {
         let taken = std::mem::take(&mut summary.taken);
         let [hot, cold, missing] =
-            [Kind::Hot, Kind::Cold, Kind::Missing].map(|kind| Class::of(&taken, kind));
+            [Kind::Hot, Kind::Cold, Kind::Missing].map(|kind| Class::of(&taken, &[kind]));
+        let cold_or_missing = Class::of(&taken, &[Kind::Cold, Kind::Missing]);
         let answered = (cold.requests - cold.failed) + (missing.requests - missing.failed);
         OneRun {
             file,
@@ -215,6 +220,7 @@ impl OneRun {
             hot,
             cold,
             missing,
+            cold_or_missing,
             caches,
             summary,
         }
@@ -241,6 +247,7 @@ impl Measured {
             hot: Figures::default(),
             cold: Figures::default(),
             missing: Figures::default(),
+            cold_or_missing: Figures::default(),
             hot_ratio: Ratios::default(),
             disk_reads_per_name: None,
             runs: Vec::new(),
@@ -265,6 +272,7 @@ impl Measured {
             level.hot = figures(&level.runs, |run| &run.hot);
             level.cold = figures(&level.runs, |run| &run.cold);
             level.missing = figures(&level.runs, |run| &run.missing);
+            level.cold_or_missing = figures(&level.runs, |run| &run.cold_or_missing);
             let ratio = |of: fn(&Class) -> Bounded, own: &[Option<f64>]| {
                 let pairs = level.runs.iter().zip(own);
                 all(pairs.map(|(run, own)| Some(of(&run.hot).value? / (*own)?.max(1.0))))
@@ -379,7 +387,7 @@ mod tests {
     fn each_class_has_its_own_percentiles() {
         let mut all = taken(Kind::Hot, (1..=1000).map(Some));
         all.extend(taken(Kind::Cold, [Some(7_000_000)]));
-        let hot = Class::of(&all, Kind::Hot);
+        let hot = Class::of(&all, &[Kind::Hot]);
         assert_eq!(
             (hot.requests, hot.failed, hot.max_ns),
             (1000, 0, Some(1000))
@@ -388,14 +396,14 @@ mod tests {
         assert_eq!(hot.p99_ns.value, Some(990.0));
         assert_eq!(hot.p999_ns.value, Some(999.0));
         assert!(hot.p99_ns.low < hot.p99_ns.value && hot.p99_ns.value < hot.p99_ns.high);
-        assert_eq!(Class::of(&all, Kind::Cold).p50_ns.value, Some(7e6));
-        assert_eq!(Class::of(&all, Kind::Missing).p50_ns, Bounded::default());
+        assert_eq!(Class::of(&all, &[Kind::Cold]).p50_ns.value, Some(7e6));
+        assert_eq!(Class::of(&all, &[Kind::Missing]).p50_ns, Bounded::default());
     }
 
     #[test]
     fn failed_requests_are_slower_than_any_other() {
         let all = taken(Kind::Cold, (0..100).map(|at| (at >= 40).then_some(5)));
-        let cold = Class::of(&all, Kind::Cold);
+        let cold = Class::of(&all, &[Kind::Cold]);
         assert_eq!((cold.requests, cold.failed), (100, 40));
         assert_eq!((cold.p50_ns.value, cold.p99_ns.value), (Some(5.0), None));
     }

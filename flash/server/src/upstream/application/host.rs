@@ -20,6 +20,7 @@ use super::children::{child_signals, pair, wait, Order};
 use super::manager;
 use super::pool::Pool;
 use super::Options;
+use crate::huge_pages;
 use crate::upstream::host_process;
 use crate::user::Identity;
 
@@ -83,6 +84,7 @@ pub fn start(user: Option<&Identity>, is_sandboxed: bool) -> Result<Arc<Host>> {
         ForkResult::Parent { .. } => Ok(Arc::new(Host { control })),
         ForkResult::Child => {
             drop(control);
+            huge_pages::allow();
             let done = prepare(user, is_sandboxed).and_then(|signals| serve(&theirs, &signals));
             if let Err(error) = &done {
                 kit_console::say_error("flash", &format!("no applications: {error:#}"));
