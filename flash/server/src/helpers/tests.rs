@@ -290,3 +290,94 @@ fn helpers_take_no_cpu_from_a_running_loop() {
     assert_eq!(policy::own(), libc::SCHED_OTHER);
     pool.end();
 }
+
+/// Jobs of two reads each, as long as `goes_on` says, and some more than there are helpers at any time.
+fn read_twice(
+    pool: &Arc<Pool>,
+    read: impl Fn() + Send + Sync + 'static,
+    goes_on: impl Fn() -> bool,
+) {
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let read = Arc::new(read);
+    let (mut submitted, mut ended) = (0, 0);
+    let began = std::time::Instant::now();
+    while goes_on() && began.elapsed() < Duration::from_secs(20) {
+        while submitted < ended + 24 {
+            let read = Arc::clone(&read);
+            let work = Work::Call(Box::new(move |turn| {
+                read();
+                turn.pass();
+                read();
+            }));
+            let job = Job {
+                ticket: ticket(submitted),
+                work,
+                answer_to: Arc::clone(&inbox),
+            };
+            assert!(pool.submit(job));
+            submitted += 1;
+        }
+        ended += wait_for(&inbox, 1).len() as u64;
+    }
+    wait_for(&inbox, (submitted - ended) as usize);
+}
+
+fn pool_of_device() -> Arc<Pool> {
+    let others = Pool::start("other", 1, 10, None, Arc::default(), || {}).expect("threads");
+    Pool::start("helper", 16, 100, Some(others), Arc::default(), || {}).expect("threads")
+}
+
+#[test]
+fn jobs_take_turns_on_a_device_that_does_one_read_at_a_time() {
+    let pool = pool_of_device();
+    let device = std::sync::Mutex::new(());
+    let read = move || {
+        let _one = device.lock();
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    read_twice(&pool, read, || !pool.takes_turns());
+    assert!(pool.takes_turns());
+    pool.end();
+}
+
+#[test]
+fn jobs_take_no_turns_on_a_device_that_does_many() {
+    let pool = pool_of_device();
+    let jobs = || pool.counts.jobs.load(Ordering::Relaxed);
+    let read = || std::thread::sleep(Duration::from_millis(1));
+    read_twice(&pool, read, || {
+        jobs() < 100 || (pool.takes_turns() && jobs() < 1000)
+    });
+    assert!(!pool.takes_turns());
+    pool.end();
+}
+
+#[test]
+fn who_opens_a_file_brings_its_first_bytes() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("a");
+    std::fs::write(&path, vec![7; 300_000]).expect("room");
+    let on_disk = std::fs::File::open(&path).expect("it is there");
+    on_disk.sync_all().expect("a disk");
+    let there = |at: u64| {
+        let mut byte = [0];
+        let mut parts = [std::io::IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(&on_disk, &mut parts, at, rustix::io::ReadWriteFlags::NOWAIT) == Ok(1)
+    };
+    let tells = there(0);
+    rustix::fs::fadvise(&on_disk, 0, None, rustix::fs::Advice::DontNeed).expect("a file");
+    if !tells || there(0) {
+        return skipped("that helpers bring first bytes: the file system does not tell what is in memory, or keeps what it is asked to drop");
+    }
+    let root = Arc::new(Root::open(place.path()).expect("it is there"));
+    let names = [b"a".to_vec()];
+    let open = |first| {
+        let mut scratch = vec![0; SCRATCH];
+        let opened = work::open_on_device(&root, &names, first, &mut scratch, &Turn::none());
+        assert!(matches!(opened, Some(Result::Opened(0, Lookup::Found(_)))));
+    };
+    open(0);
+    assert!(!there(0), "nothing was asked for");
+    open(200_000);
+    assert!(there(0) && there(199_999), "the first bytes are in memory");
+}

@@ -44,6 +44,8 @@ struct Running {
     number: u64,
     since: u64,
     has_turn: bool,
+    /// It does not count any more.
+    is_stuck: bool,
 }
 
 /// A job at the device, until it is dropped.
@@ -110,24 +112,25 @@ impl Turns {
 }
 
 impl State {
-    /// `None`: the turn is free, or none are taken. Otherwise, when whoever has it is taken to be stuck.
+    /// `None`: the turn is free, or none are taken. Otherwise, when the job that has it is taken to be stuck.
     fn is_taken_until(&mut self, now: u64) -> Option<u64> {
-        let patience = STUCK_AT_LEAST.as_nanos() as u64;
-        let patience = patience.max(u64::from(STUCK) * self.job_ns);
-        // They do not count any more when it is measured how many jobs end.
-        let meter = &mut self.meter;
-        self.running.retain(|job| {
-            let is_stuck = now >= job.since + patience;
-            if is_stuck {
-                meter.ends(now, false);
+        let patience = self.patience();
+        for job in &mut self.running {
+            if !job.is_stuck && now >= job.since + patience {
+                (job.is_stuck, job.has_turn) = (true, false);
+                self.meter.ends(now, false);
             }
-            !is_stuck
-        });
+        }
         if !self.meter.takes_turns() {
             return None;
         }
         let holder = self.running.iter().find(|job| job.has_turn)?;
         Some(holder.since + patience)
+    }
+
+    fn patience(&self) -> u64 {
+        let least = STUCK_AT_LEAST.as_nanos() as u64;
+        least.max(u64::from(STUCK) * self.job_ns)
     }
 
     fn begin(&mut self, now: u64) -> u64 {
@@ -137,6 +140,7 @@ impl State {
             number: self.number,
             since: now,
             has_turn: true,
+            is_stuck: false,
         });
         self.number
     }
@@ -145,9 +149,16 @@ impl State {
         let Some(at) = self.running.iter().position(|job| job.number == number) else {
             return;
         };
-        let took = now - self.running.swap_remove(at).since;
-        self.job_ns = self.job_ns - self.job_ns / 16 + took / 16;
-        self.meter.ends(now, true);
+        let job = self.running.swap_remove(at);
+        // One that hangs for a minute is no measure for others.
+        let took = now.saturating_sub(job.since).min(2 * self.patience());
+        self.job_ns = match self.job_ns {
+            0 => took,
+            known => known - known / 8 + took / 8,
+        };
+        if !job.is_stuck {
+            self.meter.ends(now, true);
+        }
     }
 }
 
@@ -193,7 +204,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn without_a_verdict_nobody_waits() {
+    fn without_a_verdict_none_waits() {
         let turns = Turns::default();
         let (first, second) = (turns.wait(), turns.wait());
         first.pass();
@@ -218,6 +229,22 @@ mod tests {
         // Only the first one had to wait for it.
         assert!(took < 2 * STUCK_AT_LEAST, "{took:?}");
         drop(stuck);
+    }
+
+    #[test]
+    fn on_a_slow_disk_jobs_are_not_stuck() {
+        let mut state = State::default();
+        let (mut now, took) = (1, 3 * STUCK_AT_LEAST.as_nanos() as u64);
+        for _ in 0..3 {
+            let number = state.begin(now);
+            now += took;
+            state.end(number, now);
+        }
+        assert!(state.patience() > took, "{}", state.patience());
+        // One that hangs does not change that much.
+        let number = state.begin(now);
+        state.end(number, now + 1000 * took);
+        assert!(state.patience() < 10 * took, "{}", state.patience());
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum Work {
     /// Waits until as many helpers wait.
     #[cfg(test)]
     Meet(Arc<std::sync::Barrier>),
+    #[cfg(test)]
+    Call(Box<dyn FnOnce(&Turn<'_>) + Send>),
     /// A page with what is in a directory.
     List { directory: Arc<File>, title: String },
     /// Whether a password is right.
@@ -74,7 +76,7 @@ impl Work {
             Work::List { directory, .. } => Some(directory.id.device),
             Work::Check(_) => None,
             #[cfg(test)]
-            Work::Meet(..) => None,
+            Work::Meet(..) | Work::Call(..) => None,
         }
     }
 
@@ -136,6 +138,11 @@ pub(super) fn work(work: Work, scratch: &mut [u8], turn: &Turn<'_>) -> Result {
         #[cfg(test)]
         Work::Meet(barrier) => {
             barrier.wait();
+            Result::Warmed
+        }
+        #[cfg(test)]
+        Work::Call(call) => {
+            call(turn);
             Result::Warmed
         }
         Work::List { directory, title } => match listing::page(&directory, &title) {
