@@ -133,10 +133,6 @@ fn simulate_step(
 fn names_take_turns_on_a_disk_that_does_one_read_at_a_time() {
     for (per_second, seed) in [(50.0, 1), (75.0, 2), (95.0, 3), (120.0, 4)] {
         let found = simulate(serial, per_second, 60, seed);
-        println!(
-            "serial {per_second}: {:.2} {:.1} ms",
-            found.in_turn, found.mean_ms
-        );
         assert!(found.in_turn > 0.7, "{per_second}: {}", found.in_turn);
     }
 }
@@ -145,10 +141,6 @@ fn names_take_turns_on_a_disk_that_does_one_read_at_a_time() {
 fn they_take_none_on_devices_that_do_more_at_once() {
     for (per_second, seed) in [(50.0, 1), (200.0, 2), (1000.0, 3), (5000.0, 4)] {
         let found = simulate(parallel, per_second, 60, seed);
-        println!(
-            "parallel {per_second}: {:.3} {:.1} ms",
-            found.in_turn, found.mean_ms
-        );
         if per_second > 100.0 {
             assert!(found.in_turn < 0.1, "{per_second}: {}", found.in_turn);
         }
@@ -157,10 +149,6 @@ fn they_take_none_on_devices_that_do_more_at_once() {
     }
     for (per_second, seed) in [(150.0, 5), (180.0, 6)] {
         let found = simulate(sorting, per_second, 60, seed);
-        println!(
-            "sorting {per_second}: {:.3} {:.1} ms",
-            found.in_turn, found.mean_ms
-        );
         assert!(found.in_turn < 0.2, "{per_second}: {}", found.in_turn);
     }
     let found = simulate(quick, 5000.0, 10, 7);
@@ -171,10 +159,6 @@ fn they_take_none_on_devices_that_do_more_at_once() {
 fn more_names_than_before_are_noticed_soon() {
     for seed in 1..6 {
         let found = simulate_step(parallel, (50.0, 3000.0), 60, seed);
-        println!(
-            "step: {:.2} {:.1} ms {:.1} ms",
-            found.in_turn, found.mean_ms, found.longest_ms
-        );
         assert!(found.mean_ms < 15.0, "{} ms", found.mean_ms);
         assert!(found.longest_ms < 1000.0, "{} ms", found.longest_ms);
     }
