@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use rustix::io::write;
-use rustix::process::{getpid, kill_process, Signal};
 
 use crate::access::limits::Limits as ClientLimits;
 use crate::access::passwords::Passwords;
 use crate::address::Address;
 use crate::context::{Heirs, Phase, Shared};
+use crate::ending::end_the_server;
 use crate::event_loop::EventLoop;
 use crate::handover::Arrivals;
 use crate::helpers::pools::Pools;
@@ -304,10 +304,4 @@ impl Drop for End {
         self.running.fetch_sub(1, Ordering::Release);
         let _ = write(&self.ended, &1u64.to_ne_bytes());
     }
-}
-
-/// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients
-/// without an answer.
-pub fn end_the_server() {
-    let _ = kill_process(getpid(), Signal::TERM);
 }

@@ -3,7 +3,8 @@
 //! into memory.
 //!
 //! Nothing here makes a loop wait, either: jobs and results go through queues without locks, a loop only tries the one
-//! lock that there is (of `flights`), and a semaphore of the kernel's (an eventfd) wakes who is to take them.
+//! lock that there is (of `flights`), and a futex wakes the one helper that is to take a job, an eventfd the loop that is
+//! to take a result.
 
 mod flights;
 mod inbox;
@@ -11,25 +12,25 @@ mod key;
 mod policy;
 pub mod pools;
 pub mod reading;
+mod semaphore;
 mod turns;
 pub mod windows;
 mod work;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
-use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::io::{read, write};
 
+use crate::ending::PanicGuard;
 use crate::files::{Lookup, Root};
 
 use flights::Flights;
 pub use inbox::{Inbox, Ticket};
 use key::Key;
 use reading::Reading;
+use semaphore::Semaphore;
 use turns::{Turn, Turns};
 use windows::Asker;
 use work::SCRATCH;
@@ -75,7 +76,7 @@ pub struct Pool {
     elsewhere: Option<Arc<Pool>>,
     /// Of the device that this pool is for.
     turns: Option<Turns>,
-    semaphore: OwnedFd,
+    semaphore: Semaphore,
     most: usize,
     threads: AtomicUsize,
     idle: AtomicUsize,
@@ -113,14 +114,13 @@ impl Pool {
         counts: Arc<Counts>,
         prepare: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Arc<Pool>> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         let pool = Arc::new(Pool {
             name,
             jobs: ArrayQueue::new(queue.max(1)),
             flights: Flights::default(),
             turns: elsewhere.is_some().then(Turns::default),
             elsewhere,
-            semaphore: eventfd(0, flags)?,
+            semaphore: Semaphore::default(),
             most: most.max(1),
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
@@ -163,7 +163,7 @@ impl Pool {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let _ = write(&self.semaphore, &1u64.to_ne_bytes());
+        self.semaphore.post(1);
         true
     }
 
@@ -185,8 +185,8 @@ impl Pool {
     pub fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
         // More than there are threads; one that comes takes its own.
-        let wakes = self.most as u64 + 1;
-        let _ = write(&self.semaphore, &wakes.to_ne_bytes());
+        self.semaphore
+            .post(u32::try_from(self.most).unwrap_or(u32::MAX / 2) + 1);
     }
 
     /// The place for one more thread; false: there are as many as may be.
@@ -218,6 +218,7 @@ impl Pool {
             .stack_size(256 << 10);
         self.idle.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = builder.spawn(move || {
+            let _guard = PanicGuard;
             policy::yield_to_loops();
             prepare();
             pool.work();
@@ -327,22 +328,15 @@ impl Pool {
     /// Until there is a job. False: the thread is not needed any more.
     fn wait(&self) -> bool {
         loop {
-            if read(&self.semaphore, &mut [0u8; 8]).is_ok() {
+            if self.semaphore.wait(IDLE) {
                 return true;
             }
-            let timeout = Timespec {
-                tv_sec: IDLE.as_secs() as i64,
-                tv_nsec: 0,
-            };
-            let mut ready = [PollFd::new(&self.semaphore, PollFlags::IN)];
-            if poll(&mut ready, Some(&timeout)) == Ok(0) {
-                // The last idle one stays.
-                let one_less = |idle: usize| (idle > 1).then(|| idle - 1);
-                let order = Ordering::Relaxed;
-                if self.idle.fetch_update(order, order, one_less).is_ok() {
-                    self.leave_place();
-                    return false;
-                }
+            // The last idle one stays.
+            let one_less = |idle: usize| (idle > 1).then(|| idle - 1);
+            let order = Ordering::Relaxed;
+            if self.idle.fetch_update(order, order, one_less).is_ok() {
+                self.leave_place();
+                return false;
             }
         }
     }

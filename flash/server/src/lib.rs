@@ -19,6 +19,7 @@ pub mod context;
 pub mod control;
 mod counts;
 mod descriptors;
+mod ending;
 mod event_loop;
 mod files;
 mod generation;

@@ -27,8 +27,8 @@ use rustix::net::{
 };
 
 use crate::descriptors;
+use crate::ending::{end_the_server, PanicGuard};
 use crate::files::Root;
-use crate::generation::end_the_server;
 use crate::helpers::{Inbox, Pool};
 use crate::ports;
 use crate::sandbox::{self, Paths, Role};
@@ -190,17 +190,6 @@ fn enter(limits: &Option<Paths>, role: Role) -> sandbox::Status {
     match limits {
         Some(paths) => sandbox::enter(role, paths),
         None => sandbox::Status::off(),
-    }
-}
-
-/// Ends the server when its thread panics.
-struct PanicGuard;
-
-impl Drop for PanicGuard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            end_the_server();
-        }
     }
 }
 

@@ -10,6 +10,8 @@ pub enum Key {
     Open {
         root: u64,
         names: Vec<Vec<u8>>,
+        /// So many bytes of the file are brought, too.
+        first: u64,
     },
     List {
         directory: FileId,

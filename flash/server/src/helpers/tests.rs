@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
 use debox_skipped::skipped;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 fn ticket(number: u64) -> Ticket {
     Ticket {

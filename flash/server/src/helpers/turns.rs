@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use meter::Meter;
+use meter::{Meter, SLOW};
 
 /// A job that takes so much longer than others, and so long, does not keep the turn: a part of the device may hang.
 const STUCK: u32 = 4;
@@ -69,6 +69,7 @@ impl Turns {
     /// Waits until it is the caller's turn, if turns are taken now.
     pub fn wait(&self) -> Turn<'_> {
         let mut state = self.lock();
+        let before = state.meter.takes_turns();
         state.meter.comes(self.now());
         state.waiting += 1;
         loop {
@@ -82,6 +83,10 @@ impl Turns {
         }
         state.waiting -= 1;
         let number = state.begin(self.now());
+        // One that is stuck does not tell the others.
+        if before != state.meter.takes_turns() {
+            self.wake(&state);
+        }
         Turn {
             turns: Some(self),
             number,
@@ -118,7 +123,7 @@ impl State {
         for job in &mut self.running {
             if !job.is_stuck && now >= job.since + patience {
                 (job.is_stuck, job.has_turn) = (true, false);
-                self.meter.ends(now, false);
+                self.meter.ends(now, None);
             }
         }
         if !self.meter.takes_turns() {
@@ -150,14 +155,16 @@ impl State {
             return;
         };
         let job = self.running.swap_remove(at);
-        // One that hangs for a minute is no measure for others.
-        let took = now.saturating_sub(job.since).min(2 * self.patience());
+        let took = now.saturating_sub(job.since);
+        // One that hangs for a minute is no measure for others, and neither is one that did not wait for the device.
+        let measure = took.min(2 * self.patience());
         self.job_ns = match self.job_ns {
-            0 => took,
-            known => known - known / 8 + took / 8,
+            known if took < SLOW => known,
+            0 => measure,
+            known => known - known / 8 + measure / 8,
         };
         if !job.is_stuck {
-            self.meter.ends(now, true);
+            self.meter.ends(now, Some(took));
         }
     }
 }

@@ -91,9 +91,10 @@ impl Work {
     /// `None`: its result is only for who asked.
     pub(super) fn key(&self) -> Option<Key> {
         match self {
-            Work::Open { root, names, .. } => Some(Key::Open {
+            Work::Open { root, names, first } => Some(Key::Open {
                 root: root.number,
                 names: names.clone(),
+                first: *first,
             }),
             Work::List { directory, title } => Some(Key::List {
                 directory: directory.id,

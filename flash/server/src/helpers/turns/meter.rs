@@ -11,8 +11,8 @@ const MANY: f64 = 64.0;
 const HINT: f64 = 6.0;
 /// Taking turns may cost so much of the rate: without them the device always has the next read at hand.
 const NO_LESS: f64 = 0.85;
-/// What takes less is not worth it.
-const SLOW: Duration = Duration::from_millis(1);
+/// In nanoseconds. A device on which jobs take less has no need of turns, or it was not asked: the name was in memory already.
+pub const SLOW: u64 = 1_000_000;
 /// So long a verdict holds at first; each that confirms it, doubles the time.
 const HOLDS: Duration = Duration::from_secs(2);
 const HOLDS_AT_MOST: Duration = Duration::from_secs(64);
@@ -49,11 +49,6 @@ impl Crowd {
         self.jobs_ns / self.ns.max(1.0)
     }
 
-    /// Nanoseconds of a job from its begin to its end (Little's law).
-    fn job_ns(&self) -> f64 {
-        self.jobs_ns / self.ended.max(1.0)
-    }
-
     fn is_known(&self) -> bool {
         self.ended >= ENOUGH
     }
@@ -79,6 +74,8 @@ pub struct Meter {
     left_over: usize,
     /// Since the device had no job, or since it was counted last.
     stretch: Crowd,
+    /// Jobs that ended in it and took less than [`SLOW`].
+    quick: f64,
     is_crowded: bool,
 }
 
@@ -109,25 +106,36 @@ impl Meter {
         self.running += 1;
     }
 
-    /// It has ended, or does not count any more.
-    pub fn ends(&mut self, now: u64, counts: bool) {
+    /// It has ended, which took so long at the device. `None`: it is taken to be stuck, and does not count any more.
+    pub fn ends(&mut self, now: u64, took: Option<u64>) {
         self.pass(now);
         self.present = self.present.saturating_sub(1);
         self.running = self.running.saturating_sub(1);
-        if self.left_over > 0 {
-            self.left_over -= 1;
-            self.stretch = Crowd::default();
-            self.is_crowded = self.present > 1;
+        let Some(took) = took.filter(|_| self.left_over == 0) else {
+            self.left_over = self.left_over.saturating_sub(1);
+            self.forget_stretch();
             return;
+        };
+        match took >= SLOW {
+            true => self.stretch.ended += 1.0,
+            false => self.quick += 1.0,
         }
-        self.stretch.ended += f64::from(u8::from(counts));
         // The parts of jobs at both ends of a stretch are the same on average, or there are none.
-        if self.present > 0 && self.stretch.ended < ENOUGH / 2.0 {
+        if self.present > 0 && self.stretch.ended + self.quick < ENOUGH / 2.0 {
             return;
         }
-        let stretch = std::mem::take(&mut self.stretch);
-        let was_crowded = std::mem::replace(&mut self.is_crowded, self.present > 1);
+        let (stretch, was_crowded) = (self.stretch, self.is_crowded);
+        // Names that are in memory already tell nothing of the device, however many they are.
+        let is_of_device = stretch.ended >= self.quick;
+        self.forget_stretch();
         if !was_crowded {
+            return;
+        }
+        if !is_of_device {
+            if self.takes_turns && self.holds_until.is_none() {
+                self.settle(false, now);
+                self.left_over = self.present;
+            }
             return;
         }
         match self.takes_turns {
@@ -145,6 +153,12 @@ impl Meter {
         }
     }
 
+    fn forget_stretch(&mut self) {
+        self.stretch = Crowd::default();
+        self.quick = 0.0;
+        self.is_crowded = self.present > 1;
+    }
+
     fn pass(&mut self, now: u64) {
         let ns = now.saturating_sub(self.since) as f64;
         self.since = now;
@@ -157,10 +171,6 @@ impl Meter {
     fn judge(&mut self, now: u64) {
         match (self.takes_turns, self.holds_until) {
             (false, None) if !self.free.is_known() => {}
-            // Such a device has no need of turns, and may be another one soon.
-            (false, None) if self.free.job_ns() < SLOW.as_nanos() as f64 => {
-                self.free = Crowd::default()
-            }
             (false, None) if !self.in_turn.is_known() => self.try_turns(),
             (true, None) if !self.in_turn.is_known() && !self.is_hopeless() => {}
             (_, None) => self.decide(now),
@@ -190,7 +200,10 @@ impl Meter {
     }
 
     fn decide(&mut self, now: u64) {
-        let is_serial = self.in_turn.rate() >= NO_LESS * self.free.rate();
+        self.settle(self.in_turn.rate() >= NO_LESS * self.free.rate(), now);
+    }
+
+    fn settle(&mut self, is_serial: bool, now: u64) {
         self.holds = match is_serial == self.was_serial && self.holds > Duration::ZERO {
             true => HOLDS_AT_MOST.min(self.holds * 2),
             false => HOLDS,

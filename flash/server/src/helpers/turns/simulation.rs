@@ -61,8 +61,8 @@ fn simulate_step(
     // Reads at the device: when the first ones end, and whose they are.
     let mut served: Vec<(u64, usize)> = Vec::new();
     let mut queued: VecDeque<usize> = VecDeque::new();
-    // Names: when each arrived, and its reads that are left.
-    let mut names: Vec<(u64, u32)> = Vec::new();
+    // Names: when each arrived, its reads that are left, and when it was first at the device.
+    let mut names: Vec<(u64, u32, u64)> = Vec::new();
     let (mut waiting, mut backlog) = (VecDeque::new(), VecDeque::new());
     let (mut now, mut arrives, mut running) = (0u64, 0u64, 0usize);
     // Names at the device that have not passed their turn on.
@@ -74,7 +74,7 @@ fn simulate_step(
         in_turn += u64::from(meter.takes_turns()) * (then - now);
         now = then;
         if now == arrives {
-            names.push((now, READS));
+            names.push((now, READS, now));
             backlog.push_back(names.len() - 1);
             let per_second = if now < end / 2 { first } else { second };
             arrives += (-(1.0 - uniform()).ln() / per_second * 1e9) as u64 + 1;
@@ -90,7 +90,7 @@ fn simulate_step(
                 ended += 1;
                 longest = longest.max(now - names[name].0);
                 running -= 1;
-                meter.ends(now, true);
+                meter.ends(now, Some(now - names[name].2));
             } else {
                 queued.push_back(name);
             }
@@ -107,6 +107,7 @@ fn simulate_step(
         while !waiting.is_empty() && (!meter.takes_turns() || holders == 0) {
             let name = waiting.pop_front().expect("it is there");
             meter.begins();
+            names[name].2 = now;
             running += 1;
             holders += 1;
             queued.push_back(name);
@@ -162,4 +163,80 @@ fn more_names_than_before_are_noticed_soon() {
         assert!(found.mean_ms < 15.0, "{} ms", found.mean_ms);
         assert!(found.longest_ms < 1000.0, "{} ms", found.longest_ms);
     }
+}
+
+/// A client asks for names that are in memory already, one after the other, and so often that most jobs are those.
+#[test]
+fn names_in_memory_do_not_make_a_disk_look_serial_or_quick() {
+    const QUICK: u64 = 20_000;
+    let read = |meter: &mut Meter, now: &mut u64, at_once: u64, took: u64| {
+        for _ in 0..at_once {
+            meter.comes(*now);
+            meter.begins();
+        }
+        for _ in 0..took / 1_000_000 {
+            for _ in 0..5 {
+                meter.comes(*now);
+                meter.begins();
+                *now += QUICK;
+                meter.ends(*now, Some(QUICK));
+            }
+            *now += 1_000_000 - 5 * QUICK;
+        }
+        for _ in 0..at_once {
+            meter.ends(*now, Some(took));
+        }
+    };
+    // Sixteen at once take as long as one does.
+    let (mut meter, mut now, mut in_turn) = (Meter::default(), 1, 0);
+    for _ in 0..500 {
+        in_turn += u32::from(meter.takes_turns());
+        let at_once = if meter.takes_turns() { 1 } else { 16 };
+        for _ in 0..16 / at_once {
+            read(&mut meter, &mut now, at_once, 10_000_000);
+        }
+    }
+    assert!(in_turn < 50, "{in_turn} of 500 times");
+    // A verdict stays.
+    let mut meter = Meter::with_turns();
+    for _ in 0..500 {
+        read(&mut meter, &mut now, 1, 10_000_000);
+    }
+    assert!(meter.takes_turns());
+}
+
+#[test]
+fn jobs_that_hang_tell_nothing() {
+    let (mut meter, mut now) = (Meter::default(), 1);
+    for _ in 0..500 {
+        // Two that hang, and are taken to be stuck after a second.
+        for _ in 0..2 {
+            meter.comes(now);
+            meter.begins();
+        }
+        now += 1_000_000_000;
+        meter.ends(now, None);
+        meter.ends(now, None);
+        // Sixteen that the device does at once.
+        for _ in 0..16 {
+            meter.comes(now);
+            meter.begins();
+        }
+        now += 10_000_000;
+        for _ in 0..16 {
+            meter.ends(now, Some(10_000_000));
+        }
+        // As each would have it that comes alone.
+        if meter.takes_turns() {
+            for _ in 0..4 {
+                meter.comes(now);
+            }
+            for _ in 0..4 {
+                meter.begins();
+                now += 10_000_000;
+                meter.ends(now, Some(10_000_000));
+            }
+        }
+    }
+    assert!(!meter.takes_turns());
 }

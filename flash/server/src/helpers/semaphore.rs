@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counts jobs, and wakes one thread for each.
+//!
+//! With an eventfd that all idle threads poll, each job would wake all of them, and the call in which a loop hands the job over
+//! would take as long as that does: the kernel's `eventfd_write` calls every waiter, as `poll` does not wait exclusively
+//! (fs/eventfd.c, Linux 6.18). A futex wakes as many as it is told to, and without one that waits there is no call.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex::{self, Flags};
+use rustix::time::Timespec;
+
+#[derive(Default)]
+pub struct Semaphore {
+    count: AtomicU32,
+    /// Threads that wait, or are about to.
+    waiting: AtomicU32,
+}
+
+impl Semaphore {
+    pub fn post(&self, count: u32) {
+        // Either this sees that a thread is about to wait, or that thread sees the count.
+        self.count.fetch_add(count, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _ = futex::wake(&self.count, Flags::PRIVATE, count);
+        }
+    }
+
+    /// Takes one of the count. False: there was none in this time.
+    pub fn wait(&self, most: Duration) -> bool {
+        if self.take() {
+            return true;
+        }
+        let end = Instant::now() + most;
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let has_one = loop {
+            if self.take() {
+                break true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break false;
+            }
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            // However it ends, the count tells.
+            let _ = futex::wait(&self.count, Flags::PRIVATE, 0, Some(&timeout));
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        has_one
+    }
+
+    fn take(&self) -> bool {
+        let one_less = |count: u32| count.checked_sub(1);
+        let order = Ordering::SeqCst;
+        self.count.fetch_update(order, order, one_less).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn each_of_the_count_is_taken_once() {
+        const POSTS: u32 = 20_000;
+        let semaphore = Arc::new(Semaphore::default());
+        let takers: Vec<_> = (0..4)
+            .map(|_| {
+                let semaphore = Arc::clone(&semaphore);
+                std::thread::spawn(move || {
+                    let taken = (0..POSTS / 4).filter(|_| semaphore.wait(LONG)).count();
+                    u32::try_from(taken).expect("few")
+                })
+            })
+            .collect();
+        for post in 0..POSTS / 2 {
+            semaphore.post(2);
+            if post % 64 == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let taken = takers.into_iter().map(|taker| taker.join().expect("ends"));
+        assert_eq!(taken.sum::<u32>(), POSTS);
+        assert!(!semaphore.wait(Duration::ZERO), "none is left");
+    }
+
+    #[test]
+    fn one_that_waits_in_vain_is_told_so() {
+        let semaphore = Semaphore::default();
+        let (began, most) = (Instant::now(), Duration::from_millis(30));
+        assert!(!semaphore.wait(most));
+        assert!(began.elapsed() >= most, "{:?}", began.elapsed());
+        semaphore.post(1);
+        assert!(semaphore.wait(most));
+        assert!(!semaphore.wait(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_post_wakes_one() {
+        const IDLE: u32 = 8;
+        let semaphore = Arc::new(Semaphore::default());
+        let waiters: Vec<_> = (0..IDLE)
+            .map(|_| {
+                let semaphore = Arc::clone(&semaphore);
+                std::thread::spawn(move || semaphore.wait(LONG))
+            })
+            .collect();
+        while semaphore.waiting.load(Ordering::SeqCst) < IDLE {
+            std::thread::yield_now();
+        }
+        // They sleep by now, so no more of them are woken than the kernel is asked to wake.
+        std::thread::sleep(Duration::from_millis(20));
+        semaphore.post(1);
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(semaphore.waiting.load(Ordering::SeqCst), IDLE - 1);
+        semaphore.post(IDLE - 1);
+        for waiter in waiters {
+            assert!(waiter.join().expect("it ends"));
+        }
+    }
+}
