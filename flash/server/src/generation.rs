@@ -82,14 +82,14 @@ impl Generation {
         let (status, statuses) = mpsc::channel();
         let few = (plan.helpers / 4).max(1);
         let devices = sites::devices(&hosts);
-        let helpers = Pools::start(devices, |device, is_for_missing, elsewhere| {
+        let helpers = Pools::start(devices, |name, is_for_missing, device| {
             let prepare = limits.prepare(Role::Helper, &status);
-            let (name, threads) = match is_for_missing {
+            let (threads_name, threads) = match is_for_missing {
                 true => ("flash-doubtful", few),
                 false => ("flash-helper", plan.helpers),
             };
-            let counts = tally.of_helpers(device, is_for_missing);
-            let pool = Pool::start(name, threads, QUEUE, elsewhere, counts, prepare);
+            let counts = tally.of_helpers(name, is_for_missing);
+            let pool = Pool::start(threads_name, threads, QUEUE, device, counts, prepare);
             pool.context("no helper thread")
         })?;
         let users = sites::user_files(&hosts);

@@ -67,15 +67,31 @@ impl Queued {
     }
 }
 
+/// What the jobs of a pool wait for.
+#[derive(Clone, Default)]
+pub struct Device {
+    /// Does what is on another device. `None`: whatever device it is on, this pool does it.
+    elsewhere: Option<Arc<Pool>>,
+    /// Of all pools that wait for this device. `None`: they are several devices.
+    turns: Option<Arc<Turns>>,
+}
+
+impl Device {
+    /// One device, for all jobs.
+    pub fn alone() -> Device {
+        Device {
+            elsewhere: None,
+            turns: Some(Arc::default()),
+        }
+    }
+}
+
 /// Helpers with a queue of their own.
 pub struct Pool {
     name: &'static str,
     jobs: ArrayQueue<Queued>,
     flights: Flights,
-    /// Does what is on another device. `None`: this pool is for all devices.
-    elsewhere: Option<Arc<Pool>>,
-    /// Of the device that this pool is for.
-    turns: Option<Turns>,
+    device: Device,
     semaphore: Semaphore,
     most: usize,
     threads: AtomicUsize,
@@ -100,8 +116,8 @@ pub struct Counts {
 }
 
 impl Pool {
-    /// `most`: threads; `queue`: jobs that wait for one; `elsewhere`: who opens what is on another device; `prepare` is
-    /// called in the first thread, from which all others come. They end with [`Pool::end`].
+    /// `most`: threads; `queue`: jobs that wait for one; `prepare` is called in the first thread, from which all others come.
+    /// They end with [`Pool::end`].
     ///
     /// # Errors
     ///
@@ -110,7 +126,7 @@ impl Pool {
         name: &'static str,
         most: usize,
         queue: usize,
-        elsewhere: Option<Arc<Pool>>,
+        device: Device,
         counts: Arc<Counts>,
         prepare: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Arc<Pool>> {
@@ -118,8 +134,7 @@ impl Pool {
             name,
             jobs: ArrayQueue::new(queue.max(1)),
             flights: Flights::default(),
-            turns: elsewhere.is_some().then(Turns::default),
-            elsewhere,
+            device,
             semaphore: Semaphore::default(),
             most: most.max(1),
             threads: AtomicUsize::new(0),
@@ -169,7 +184,10 @@ impl Pool {
 
     /// The device does not do more if it has many jobs at once, so they take turns.
     pub fn takes_turns(&self) -> bool {
-        self.turns.as_ref().is_some_and(Turns::are_taken)
+        self.device
+            .turns
+            .as_ref()
+            .is_some_and(|turns| turns.are_taken())
     }
 
     pub fn waiting(&self) -> usize {
@@ -240,12 +258,17 @@ impl Pool {
             if self.ends.load(Ordering::Relaxed) {
                 return self.leave_place();
             }
+            // One that waits for its turn is idle: more threads would only wait behind it.
+            let turns = self.device.turns.as_deref();
+            let turn = turns.map_or_else(Turn::none, |turns| {
+                // However many there are, no more than these would be at the device at once.
+                turns.wait(self.jobs.len().min(self.most))
+            });
             // This thread may be about to wait for a disk. One that is idle has to be left for the next job, and a loop
             // starts no threads.
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let _ = self.add_thread(|| {});
             }
-            let turn = self.turns.as_ref().map_or_else(Turn::none, Turns::wait);
             if let Some(queued) = self.jobs.pop() {
                 self.run(queued, &mut scratch, turn);
             }
@@ -267,7 +290,7 @@ impl Pool {
             work: todo,
             answer_to,
         } = job;
-        let done = match (todo, &self.elsewhere) {
+        let done = match (todo, &self.device.elsewhere) {
             (Work::Open { root, names, first }, Some(elsewhere)) => {
                 let opened = work::open_on_device(&root, &names, first, scratch, &turn);
                 opened.ok_or((root, names, first, elsewhere))

@@ -29,7 +29,7 @@ use rustix::net::{
 use crate::descriptors;
 use crate::ending::{end_the_server, PanicGuard};
 use crate::files::Root;
-use crate::helpers::{Inbox, Pool};
+use crate::helpers::{Device, Inbox, Pool};
 use crate::ports;
 use crate::sandbox::{self, Paths, Role};
 use crate::user::Identity;
@@ -99,7 +99,7 @@ impl PathServer {
                 name,
                 plan.helpers,
                 QUEUE,
-                None,
+                Device::alone(),
                 Arc::default(),
                 prepare(Role::PathHelper),
             )

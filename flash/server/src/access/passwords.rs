@@ -12,7 +12,7 @@ use rustix::process::setpriority_process;
 use super::check::{Check, Place};
 use super::client::Client;
 use super::users::{UserFile, Users};
-use crate::helpers::{self, Job, Pool};
+use crate::helpers::{self, Device, Job, Pool};
 use crate::http::credentials::Credentials;
 
 /// Counters of clients' checks. Two clients that share one by chance share its limit.
@@ -79,7 +79,14 @@ impl Passwords {
         let Settings { threads, queue, .. } = settings;
         Ok(Passwords {
             files,
-            pool: Pool::start("flash-password", threads, queue, None, counts, first)?,
+            pool: Pool::start(
+                "flash-password",
+                threads,
+                queue,
+                Device::default(),
+                counts,
+                first,
+            )?,
             places: (0..PLACES).map(|_| AtomicU16::new(0)).collect(),
             hasher: RandomState::new(),
             per_client: u16::try_from(settings.per_client).unwrap_or(u16::MAX),

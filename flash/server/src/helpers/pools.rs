@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::windows::Windows;
-use super::{Job, Pool, Work};
+use super::{Device, Job, Pool, Work};
 
 /// Devices with pools of their own. Those of further roots share one pair of pools.
 pub const MAX_DEVICES: usize = 8;
@@ -38,20 +38,20 @@ pub struct Origin {
 }
 
 impl Pools {
-    /// `devices`: of the roots. `start` makes a pool: of which device, whether it is for names that are missing, and to
-    /// which pool it leaves what is on another device.
+    /// `devices`: of the roots. `start` makes a pool: of which device, whether it is for names that are missing, and what it
+    /// waits for.
     ///
     /// # Errors
     ///
     /// A pool cannot be started.
     pub fn start<E>(
         devices: impl IntoIterator<Item = u64>,
-        mut start: impl FnMut(&str, bool, Option<Arc<Pool>>) -> Result<Arc<Pool>, E>,
+        mut start: impl FnMut(&str, bool, Device) -> Result<Arc<Pool>, E>,
     ) -> Result<Pools, E> {
         let others = Pair {
             device: OTHERS.to_string(),
-            names: start(OTHERS, false, None)?,
-            missing: start(OTHERS, true, None)?,
+            names: start(OTHERS, false, Device::default())?,
+            missing: start(OTHERS, true, Device::default())?,
         };
         let mut pools = Pools {
             of_devices: Vec::new(),
@@ -65,9 +65,15 @@ impl Pools {
             }
             let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
             let name = format!("{major}:{minor}");
+            // Both wait for the same device, so they take turns with each other.
+            let turns = Some(Arc::default());
+            let of = |elsewhere: &Arc<Pool>| Device {
+                elsewhere: Some(Arc::clone(elsewhere)),
+                turns: turns.clone(),
+            };
             let pair = Pair {
-                names: start(&name, false, Some(Arc::clone(&pools.others.names)))?,
-                missing: start(&name, true, Some(Arc::clone(&pools.others.missing)))?,
+                names: start(&name, false, of(&pools.others.names))?,
+                missing: start(&name, true, of(&pools.others.missing))?,
                 device: name,
             };
             pools.of_devices.push((device, pair));

@@ -10,6 +10,7 @@ mod meter;
 #[cfg(test)]
 mod simulation;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ use meter::{Meter, SLOW};
 /// A job that takes so much longer than others, and so long, does not keep the turn: a part of the device may hang.
 const STUCK: u32 = 4;
 const STUCK_AT_LEAST: Duration = Duration::from_millis(100);
+
+/// Jobs at the device, if they take turns: the one that has the turn, and one whose last read is under way.
+const AT_ONCE: usize = 2;
 
 /// Of one device. Only helpers wait here.
 pub struct Turns {
@@ -34,7 +38,8 @@ pub struct Turns {
 struct State {
     meter: Meter,
     running: Vec<Running>,
-    waiting: usize,
+    /// Who was first is next.
+    waiting: VecDeque<u64>,
     number: u64,
     /// What a job took on average, lately.
     job_ns: u64,
@@ -66,23 +71,25 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits until it is the caller's turn, if turns are taken now.
-    pub fn wait(&self) -> Turn<'_> {
+    /// Waits until it is the caller's turn, if turns are taken now. `queued`: further jobs for which no thread waits here yet.
+    pub fn wait(&self, queued: usize) -> Turn<'_> {
         let mut state = self.lock();
         let before = state.meter.takes_turns();
-        state.meter.comes(self.now());
-        state.waiting += 1;
+        state.meter.comes(self.now(), queued);
+        state.number += 1;
+        let number = state.number;
+        state.waiting.push_back(number);
         loop {
             let now = self.now();
-            let Some(until) = state.is_taken_until(now) else {
+            let Some(until) = state.is_taken_until(number, now) else {
                 break;
             };
             let timeout = Duration::from_nanos(until - now);
             let waited = self.passed.wait_timeout(state, timeout);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.waiting -= 1;
-        let number = state.begin(self.now());
+        state.waiting.retain(|waits| *waits != number);
+        state.begin(number, self.now());
         // One that is stuck does not tell the others.
         if before != state.meter.takes_turns() {
             self.wake(&state);
@@ -97,6 +104,12 @@ impl Turns {
         self.are_taken.load(Ordering::Relaxed)
     }
 
+    /// From now on, whatever is measured.
+    #[cfg(test)]
+    pub fn take_always(&self) {
+        self.lock().meter = Meter::with_turns();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,17 +121,15 @@ impl Turns {
     fn wake(&self, state: &State) {
         let takes_turns = state.meter.takes_turns();
         self.are_taken.store(takes_turns, Ordering::Relaxed);
-        match takes_turns {
-            _ if state.waiting == 0 => {}
-            true => self.passed.notify_one(),
-            false => self.passed.notify_all(),
+        if !state.waiting.is_empty() {
+            self.passed.notify_all();
         }
     }
 }
 
 impl State {
-    /// `None`: the turn is free, or none are taken. Otherwise, when the job that has it is taken to be stuck.
-    fn is_taken_until(&mut self, now: u64) -> Option<u64> {
+    /// `None`: it is this one's turn, or none are taken. Otherwise, when the job before is taken to be stuck.
+    fn is_taken_until(&mut self, number: u64, now: u64) -> Option<u64> {
         let patience = self.patience();
         for job in &mut self.running {
             if !job.is_stuck && now >= job.since + patience {
@@ -129,8 +140,15 @@ impl State {
         if !self.meter.takes_turns() {
             return None;
         }
-        let holder = self.running.iter().find(|job| job.has_turn)?;
-        Some(holder.since + patience)
+        let working = || self.running.iter().filter(|job| !job.is_stuck);
+        let is_full = working().count() >= AT_ONCE;
+        let before = working().filter(|job| is_full || job.has_turn);
+        match before.map(|job| job.since).min() {
+            Some(since) => Some(since + patience),
+            None if self.waiting.front() == Some(&number) => None,
+            // That one is about to go on.
+            None => Some(now + patience),
+        }
     }
 
     fn patience(&self) -> u64 {
@@ -138,16 +156,14 @@ impl State {
         least.max(u64::from(STUCK) * self.job_ns)
     }
 
-    fn begin(&mut self, now: u64) -> u64 {
-        self.number += 1;
+    fn begin(&mut self, number: u64, now: u64) {
         self.meter.begins();
         self.running.push(Running {
-            number: self.number,
+            number,
             since: now,
             has_turn: true,
             is_stuck: false,
         });
-        self.number
     }
 
     fn end(&mut self, number: u64, now: u64) {
@@ -213,7 +229,7 @@ mod tests {
     #[test]
     fn without_a_verdict_none_waits() {
         let turns = Turns::default();
-        let (first, second) = (turns.wait(), turns.wait());
+        let (first, second) = (turns.wait(0), turns.wait(0));
         first.pass();
         drop((second, first));
         assert!(!turns.are_taken());
@@ -222,11 +238,11 @@ mod tests {
     #[test]
     fn one_that_is_stuck_does_not_keep_the_turn() {
         let turns = Arc::new(Turns::default());
-        turns.lock().meter = Meter::with_turns();
-        let stuck = turns.wait();
+        turns.take_always();
+        let stuck = turns.wait(0);
         let began = Instant::now();
         for _ in 0..3 {
-            drop(turns.wait());
+            drop(turns.wait(0));
         }
         let took = began.elapsed();
         assert!(
@@ -242,25 +258,25 @@ mod tests {
     fn on_a_slow_disk_jobs_are_not_stuck() {
         let mut state = State::default();
         let (mut now, took) = (1, 3 * STUCK_AT_LEAST.as_nanos() as u64);
-        for _ in 0..3 {
-            let number = state.begin(now);
+        for number in 0..3 {
+            state.begin(number, now);
             now += took;
             state.end(number, now);
         }
         assert!(state.patience() > took, "{}", state.patience());
         // One that hangs does not change that much.
-        let number = state.begin(now);
-        state.end(number, now + 1000 * took);
+        state.begin(3, now);
+        state.end(3, now + 1000 * took);
         assert!(state.patience() < 10 * took, "{}", state.patience());
     }
 
     #[test]
     fn a_turn_that_is_passed_is_the_next_one_s() {
         let turns = Turns::default();
-        turns.lock().meter = Meter::with_turns();
-        let first = turns.wait();
+        turns.take_always();
+        let first = turns.wait(0);
         std::thread::scope(|threads| {
-            let next = threads.spawn(|| drop(turns.wait()));
+            let next = threads.spawn(|| drop(turns.wait(0)));
             std::thread::sleep(Duration::from_millis(10));
             assert!(!next.is_finished(), "it is not its turn");
             first.pass();

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// So many jobs that were not alone tell how many end per second.
 const ENOUGH: f64 = 16.0;
 /// Beyond so many, older ones count half.
-const MANY: f64 = 64.0;
+const MANY: f64 = 128.0;
 /// If so few end at less than half the rate, taking turns is given up at once.
 const HINT: f64 = 6.0;
 /// Taking turns may cost so much of the rate: without them the device always has the next read at hand.
@@ -26,6 +26,8 @@ struct Crowd {
     ns: f64,
     /// Jobs at a time, times their nanoseconds.
     jobs_ns: f64,
+    /// The same of jobs in the queue.
+    queued_ns: f64,
 }
 
 impl Crowd {
@@ -34,10 +36,12 @@ impl Crowd {
             self.ended /= 2.0;
             self.ns /= 2.0;
             self.jobs_ns /= 2.0;
+            self.queued_ns /= 2.0;
         }
         self.ended += other.ended;
         self.ns += other.ns;
         self.jobs_ns += other.jobs_ns;
+        self.queued_ns += other.queued_ns;
     }
 
     /// Jobs that end per nanosecond.
@@ -46,11 +50,13 @@ impl Crowd {
     }
 
     fn depth(&self) -> f64 {
-        self.jobs_ns / self.ns.max(1.0)
+        (self.jobs_ns + self.queued_ns) / self.ns.max(1.0)
     }
 
+    /// Jobs that began together may also end together, so as many have to end as there are at once.
     fn is_known(&self) -> bool {
-        self.ended >= ENOUGH
+        let at_once = self.jobs_ns / self.ns.max(1.0);
+        self.ended >= at_once.clamp(ENOUGH, MANY)
     }
 }
 
@@ -67,6 +73,8 @@ pub struct Meter {
     in_turn: Crowd,
     /// Jobs that are there now, and since when.
     present: usize,
+    /// Those that wait for one of these to end, when the last one came.
+    queued: usize,
     since: u64,
     /// Of these, jobs at the device.
     running: usize,
@@ -94,9 +102,10 @@ impl Meter {
         self.takes_turns
     }
 
-    /// A job has come.
-    pub fn comes(&mut self, now: u64) {
+    /// A job has come. `queued`: so many more are there of which nothing else is told yet.
+    pub fn comes(&mut self, now: u64, queued: usize) {
         self.pass(now);
+        self.queued = queued;
         self.present += 1;
         self.is_crowded |= self.present > 1;
     }
@@ -134,7 +143,7 @@ impl Meter {
         if !is_of_device {
             if self.takes_turns && self.holds_until.is_none() {
                 self.settle(false, now);
-                self.left_over = self.present;
+                self.left_over = self.present + self.queued;
             }
             return;
         }
@@ -148,7 +157,7 @@ impl Meter {
             // Those that waited for their turn begin together.
             self.left_over = match self.takes_turns {
                 true => self.running,
-                false => self.present,
+                false => self.present + self.queued,
             };
         }
     }
@@ -165,6 +174,7 @@ impl Meter {
         if self.present > 0 {
             self.stretch.ns += ns;
             self.stretch.jobs_ns += ns * self.present as f64;
+            self.stretch.queued_ns += ns * self.queued as f64;
         }
     }
 

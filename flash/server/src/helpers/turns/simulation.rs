@@ -97,14 +97,15 @@ fn simulate_step(
             // Before its last read it passes the turn on.
             holders -= usize::from(names[name].1 == 1);
         }
-        while running + waiting.len() < HELPERS {
+        // Of those that wait for their turn, one waits at the meter, the others in the queue.
+        while running + waiting.len() < HELPERS && (!meter.takes_turns() || waiting.is_empty()) {
             let Some(name) = backlog.pop_front() else {
                 break;
             };
-            meter.comes(now);
+            meter.comes(now, backlog.len().min(HELPERS));
             waiting.push_back(name);
         }
-        while !waiting.is_empty() && (!meter.takes_turns() || holders == 0) {
+        while !waiting.is_empty() && (!meter.takes_turns() || (holders == 0 && running < 2)) {
             let name = waiting.pop_front().expect("it is there");
             meter.begins();
             names[name].2 = now;
@@ -171,12 +172,12 @@ fn names_in_memory_do_not_make_a_disk_look_serial_or_quick() {
     const QUICK: u64 = 20_000;
     let read = |meter: &mut Meter, now: &mut u64, at_once: u64, took: u64| {
         for _ in 0..at_once {
-            meter.comes(*now);
+            meter.comes(*now, 0);
             meter.begins();
         }
         for _ in 0..took / 1_000_000 {
             for _ in 0..5 {
-                meter.comes(*now);
+                meter.comes(*now, 0);
                 meter.begins();
                 *now += QUICK;
                 meter.ends(*now, Some(QUICK));
@@ -211,7 +212,7 @@ fn jobs_that_hang_tell_nothing() {
     for _ in 0..500 {
         // Two that hang, and are taken to be stuck after a second.
         for _ in 0..2 {
-            meter.comes(now);
+            meter.comes(now, 0);
             meter.begins();
         }
         now += 1_000_000_000;
@@ -219,7 +220,7 @@ fn jobs_that_hang_tell_nothing() {
         meter.ends(now, None);
         // Sixteen that the device does at once.
         for _ in 0..16 {
-            meter.comes(now);
+            meter.comes(now, 0);
             meter.begins();
         }
         now += 10_000_000;
@@ -229,7 +230,7 @@ fn jobs_that_hang_tell_nothing() {
         // As each would have it that comes alone.
         if meter.takes_turns() {
             for _ in 0..4 {
-                meter.comes(now);
+                meter.comes(now, 0);
             }
             for _ in 0..4 {
                 meter.begins();
