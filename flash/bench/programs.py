@@ -16,14 +16,14 @@ def fail(why):
     sys.exit(2)
 
 
-def run(*command):
-    """Runs a command that must succeed, and returns what it wrote."""
+def run(*command, statuses=(0,)):
+    """Runs a command that must end with one of these statuses, and returns what it wrote."""
     try:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         fail(f"there is no {command[0]}")
-    if done.returncode != 0:
-        fail(f"{' '.join(str(word) for word in command)}: {done.stderr.strip()}")
+    if done.returncode not in statuses:
+        fail(f"{' '.join(str(word) for word in command)}: {done.stderr.strip() or f'status {done.returncode}'}")
     return done.stdout
 
 

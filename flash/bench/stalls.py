@@ -105,7 +105,8 @@ def hot(latlab, address, seconds, place):
     urls = place / "urls"
     urls.write_text("".join(f"/hot/{number}\n" for number in range(HOT)), encoding="ascii")
     command = [latlab, "run", f"http://{address}", "--urls", urls, "--rate", RATE]
-    return json.loads(run(*command, "-d", f"{seconds}s", "--format", "json"))
+    # 3: other work on the machine kept the generator from its times. What the loop did is as true.
+    return json.loads(run(*command, "-d", f"{seconds}s", "--format", "json", statuses=(0, 3)))
 
 
 def of_loop(counters):

@@ -2,8 +2,8 @@
 //! Jobs take turns on a device that does not do more if it has many at once.
 //!
 //! A name that is not in memory takes several reads, one after the other. A disk that does one read at a time and has the reads of
-//! many names before it brings all of these names late: each waits for a read of all others between its own. One name after the
-//! other takes as long for the last one, and less for all others. Most devices do many reads at once, and on these turns would be
+//! many names before it brings all of these names late: each waits for a read of all others between its own. Two names after the
+//! other two take as long for the last ones, and less for all others. Most devices do many reads at once, and on these turns would be
 //! a loss: which it is, is measured, again and again ([`meter`]).
 
 mod meter;
@@ -21,8 +21,11 @@ use meter::{Meter, SLOW};
 const STUCK: u32 = 4;
 const STUCK_AT_LEAST: Duration = Duration::from_millis(100);
 
-/// Jobs at the device, if they take turns: the one that has the turn, and one whose last read is under way.
-const AT_ONCE: usize = 2;
+/// So many have the turn at a time. With one alone the device would have nothing to do from the end of a read until the helper
+/// has woken and asked for the next one.
+const HOLDERS: usize = 2;
+/// Jobs at the device, if they take turns: those, and one whose last read is under way.
+const AT_ONCE: usize = HOLDERS + 1;
 
 /// Of one device. Only helpers wait here.
 pub struct Turns {
@@ -74,7 +77,6 @@ impl Turns {
     /// Waits until it is the caller's turn, if turns are taken now. `queued`: further jobs for which no thread waits here yet.
     pub fn wait(&self, queued: usize) -> Turn<'_> {
         let mut state = self.lock();
-        let before = state.meter.takes_turns();
         state.meter.comes(self.now(), queued);
         state.number += 1;
         let number = state.number;
@@ -90,10 +92,8 @@ impl Turns {
         }
         state.waiting.retain(|waits| *waits != number);
         state.begin(number, self.now());
-        // One that is stuck does not tell the others.
-        if before != state.meter.takes_turns() {
-            self.wake(&state);
-        }
+        // The next one may be able to go on, too, and one that is stuck does not tell that others may.
+        self.wake(&state);
         Turn {
             turns: Some(self),
             number,
@@ -141,13 +141,15 @@ impl State {
             return None;
         }
         let working = || self.running.iter().filter(|job| !job.is_stuck);
-        let is_full = working().count() >= AT_ONCE;
-        let before = working().filter(|job| is_full || job.has_turn);
-        match before.map(|job| job.since).min() {
-            Some(since) => Some(since + patience),
-            None if self.waiting.front() == Some(&number) => None,
+        let holders = working().filter(|job| job.has_turn).count();
+        if holders >= HOLDERS || working().count() >= AT_ONCE {
+            let oldest = working().map(|job| job.since).min().unwrap_or(now);
+            return Some(oldest + patience);
+        }
+        match self.waiting.front() == Some(&number) {
+            true => None,
             // That one is about to go on.
-            None => Some(now + patience),
+            false => Some(now + patience),
         }
     }
 
@@ -224,7 +226,6 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn without_a_verdict_none_waits() {
@@ -237,9 +238,9 @@ mod tests {
 
     #[test]
     fn one_that_is_stuck_does_not_keep_the_turn() {
-        let turns = Arc::new(Turns::default());
+        let turns = Turns::default();
         turns.take_always();
-        let stuck = turns.wait(0);
+        let stuck = [turns.wait(0), turns.wait(0)];
         let began = Instant::now();
         for _ in 0..3 {
             drop(turns.wait(0));
@@ -274,7 +275,7 @@ mod tests {
     fn a_turn_that_is_passed_is_the_next_one_s() {
         let turns = Turns::default();
         turns.take_always();
-        let first = turns.wait(0);
+        let (first, _second) = (turns.wait(0), turns.wait(0));
         std::thread::scope(|threads| {
             let next = threads.spawn(|| drop(turns.wait(0)));
             std::thread::sleep(Duration::from_millis(10));
