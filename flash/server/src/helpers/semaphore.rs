@@ -19,11 +19,13 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    pub fn post(&self, count: u32) {
+    /// Returns how many threads it woke.
+    pub fn post(&self, count: u32) -> usize {
         // Either this sees that a thread is about to wait, or that thread sees the count.
         self.count.fetch_add(count, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            let _ = futex::wake(&self.count, Flags::PRIVATE, count);
+        match self.waiting.load(Ordering::SeqCst) {
+            0 => 0,
+            _ => futex::wake(&self.count, Flags::PRIVATE, count).unwrap_or(0),
         }
     }
 
@@ -115,11 +117,9 @@ mod tests {
         while semaphore.waiting.load(Ordering::SeqCst) < IDLE {
             std::thread::yield_now();
         }
-        // They sleep by now, so no more of them are woken than the kernel is asked to wake.
-        std::thread::sleep(Duration::from_millis(20));
-        semaphore.post(1);
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(semaphore.waiting.load(Ordering::SeqCst), IDLE - 1);
+        // Those that are about to sleep sleep by now.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(semaphore.post(1), 1);
         semaphore.post(IDLE - 1);
         for waiter in waiters {
             assert!(waiter.join().expect("it ends"));
