@@ -3,7 +3,8 @@
 //!
 //! With an eventfd that all idle threads poll, each job would wake all of them, and the call in which a loop hands the job over
 //! would take as long as that does: the kernel's `eventfd_write` calls every waiter, as `poll` does not wait exclusively
-//! (fs/eventfd.c, Linux 6.18). A futex wakes as many as it is told to, and without one that waits there is no call.
+//! (fs/eventfd.c, Linux 6.18). A futex wakes as many as it is told to, and if no
+//! thread waits, there is nothing to call the kernel for.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

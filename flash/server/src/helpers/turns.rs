@@ -74,7 +74,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits until it is the caller's turn, if turns are taken now. `queued`: further jobs for which no thread waits here yet.
+    /// Waits until it is the caller's turn, if turns are taken now. `queued`: how many more jobs wait in the queue.
     pub fn wait(&self, queued: usize) -> Turn<'_> {
         let mut state = self.lock();
         state.meter.comes(self.now(), queued);

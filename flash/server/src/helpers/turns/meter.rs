@@ -102,7 +102,7 @@ impl Meter {
         self.takes_turns
     }
 
-    /// A job has come. `queued`: so many more are there of which nothing else is told yet.
+    /// A job has come. `queued`: how many more jobs wait in the queue; this is called for each of them when its time comes.
     pub fn comes(&mut self, now: u64, queued: usize) {
         self.pass(now);
         self.queued = queued;
