@@ -10,6 +10,17 @@ fn ticket(number: u64) -> Ticket {
     }
 }
 
+/// The queue has room for it.
+fn submit(pool: &Pool, inbox: &Arc<Inbox>, number: u64, work: Work) {
+    let answer_to = Arc::clone(inbox);
+    let ticket = ticket(number);
+    assert!(pool.submit(Job {
+        ticket,
+        work,
+        answer_to
+    }));
+}
+
 fn wait_for(inbox: &Inbox, count: usize) -> Vec<(Ticket, Result)> {
     let mut results = Vec::new();
     while results.len() < count {
@@ -34,14 +45,7 @@ fn a_helper_that_waits_keeps_no_job_from_another() {
     for number in 0..4 {
         // The helpers before are already waiting.
         std::thread::sleep(Duration::from_millis(20));
-        let work = Work::Meet(Arc::clone(&barrier));
-        let answer_to = Arc::clone(&inbox);
-        let ticket = ticket(number);
-        assert!(pool.submit(Job {
-            ticket,
-            work,
-            answer_to
-        }));
+        submit(&pool, &inbox, number, Work::Meet(Arc::clone(&barrier)));
     }
     assert_eq!(wait_for(&inbox, 4).len(), 4);
     assert_eq!(pool.threads(), 4);
@@ -61,13 +65,7 @@ fn jobs_are_answered_by_as_many_threads_as_it_takes() {
             names: vec![b"none".to_vec(), b"a".to_vec()],
             first: 0,
         };
-        let answer_to = Arc::clone(&inbox);
-        let ticket = ticket(number);
-        assert!(pool.submit(Job {
-            ticket,
-            work,
-            answer_to
-        }));
+        submit(&pool, &inbox, number, work);
     }
     let results = wait_for(&inbox, 200);
     let mut numbers: Vec<u64> = results.iter().map(|(ticket, _)| ticket.number).collect();
@@ -409,13 +407,7 @@ fn all_jobs_of_a_device_take_turns_with_each_other() {
             std::thread::sleep(Duration::from_millis(3));
             at_once.0.fetch_sub(1, Ordering::SeqCst);
         }));
-        let answer_to = Arc::clone(&inbox);
-        let ticket = ticket(number);
-        assert!(pool.submit(Job {
-            ticket,
-            work,
-            answer_to
-        }));
+        submit(pool, &inbox, number, work);
     };
     for number in 0..JOBS {
         call(&pair.names, number);
