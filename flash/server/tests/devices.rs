@@ -27,19 +27,21 @@ fn own_mounts() -> rustix::io::Result<()> {
     )
 }
 
-/// A file system whose daemon never reads a request.
-struct Hanging {
-    _daemon: File,
+/// Ends with the test, also when it fails. The server must outlive it: what removes the server's directory
+/// can remove no mount.
+struct Mounted {
     at: PathBuf,
+    _daemon: Option<File>,
 }
 
-impl Drop for Hanging {
+impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = unmount(&self.at, UnmountFlags::DETACH);
     }
 }
 
-fn mount_hanging(at: PathBuf) -> std::io::Result<Hanging> {
+/// A file system whose daemon never reads a request.
+fn mount_hanging(at: PathBuf) -> std::io::Result<Mounted> {
     let device = OpenOptions::new()
         .read(true)
         .write(true)
@@ -49,9 +51,9 @@ fn mount_hanging(at: PathBuf) -> std::io::Result<Hanging> {
     let options = std::ffi::CString::new(options).expect("no zero byte");
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("hangs", &at, "fuse", flags, options.as_c_str())?;
-    Ok(Hanging {
-        _daemon: device,
+    Ok(Mounted {
         at,
+        _daemon: Some(device),
     })
 }
 
@@ -145,6 +147,8 @@ fn files_on_tmpfs_are_answered_at_once() {
     );
     let at = program.path("root/memory");
     mount("tmpfs", &at, "tmpfs", MountFlags::empty(), None).expect("root may mount it");
+    let mounted = Mounted { at, _daemon: None };
+    let at = &mounted.at;
     let large = "0123456789".repeat(30_000);
     std::fs::write(at.join("small"), "of a").expect("room in memory");
     std::fs::write(at.join("large"), &large).expect("room in memory");
@@ -152,8 +156,6 @@ fn files_on_tmpfs_are_answered_at_once() {
         &program,
         &[("/memory/small", "of a"), ("/memory/large", &large)],
     );
-    drop(program);
-    let _ = unmount(&at, UnmountFlags::DETACH);
 }
 
 /// A layer, as a container's files have it: no read that does not wait, and a `cachestat` that is not true.
@@ -185,17 +187,16 @@ fn files_on_overlayfs_are_answered_at_once() {
     if let Err(error) = mount("overlay", &at, "overlay", flags, options.as_c_str()) {
         return skipped(&format!("overlayfs: it cannot be mounted here: {error}"));
     }
+    let mounted = Mounted { at, _daemon: None };
     let files = [("/layer/small", "of a"), ("/layer/large", large.as_str())];
     are_answered_at_once(&program, &files);
     are_kept_for_a_while(&program, &files);
     // Another state of the file is another's: the answer is never one of before.
     for number in 0..10 {
         let text = format!("no. {number}");
-        std::fs::write(at.join("small"), &text).expect("room");
+        std::fs::write(mounted.at.join("small"), &text).expect("room");
         for _ in 0..3 {
             assert_eq!(program.ask("GET", "/layer/small", "").body, text);
         }
     }
-    drop(program);
-    let _ = unmount(&at, UnmountFlags::DETACH);
 }
