@@ -23,6 +23,8 @@ pub enum Role {
 pub struct Candidates {
     all: Vec<(Vec<u8>, Role)>,
     at: usize,
+    /// The first that answers for what does not exist.
+    fallback: usize,
     /// The file that the path itself names, without its compressed form.
     own: Vec<u8>,
 }
@@ -49,6 +51,7 @@ impl Candidates {
                 }
             }
         }
+        let fallback = all.len();
         match &options.fallback {
             _ if options.before_upstream => all.push((Vec::new(), Role::Upstream)),
             Some(_) if options.front().is_some() => {
@@ -58,12 +61,22 @@ impl Candidates {
             Some(file) => add_file(&mut all, request, file.clone().into_bytes(), options),
             None => {}
         }
-        Candidates { all, at: 0, own }
+        Candidates {
+            all,
+            at: 0,
+            fallback,
+            own,
+        }
     }
 
     /// It is what the path names, and no fallback.
     pub fn is_own(&self) -> bool {
         self.plain_name() == self.own
+    }
+
+    /// Of this one and those that come later, so many are what was asked for, and no fallback.
+    pub fn asked(&self) -> usize {
+        self.fallback.saturating_sub(self.at)
     }
 
     /// Goes on to a later one. False: there are not so many.
@@ -165,7 +178,7 @@ mod tests {
         candidates_with(target, &options)
     }
 
-    fn candidates_with(target: &str, options: &FileOptions) -> Vec<String> {
+    fn of(target: &str, options: &FileOptions) -> Candidates {
         let text = format!("GET {target} HTTP/1.0\r\nAccept-Encoding: gzip, br\r\n\r\n");
         let Parsed::Request(request, _) = Reader::default().read(text.as_bytes(), 4096) else {
             panic!("a request");
@@ -173,7 +186,11 @@ mod tests {
         let Target::Path(path) = &request.target else {
             panic!("a path");
         };
-        let mut candidates = Candidates::of(&request, path, options);
+        Candidates::of(&request, path, options)
+    }
+
+    fn candidates_with(target: &str, options: &FileOptions) -> Vec<String> {
+        let mut candidates = of(target, options);
         let mut found = Vec::new();
         loop {
             let name = String::from_utf8_lossy(candidates.name()).into_owned();
@@ -208,6 +225,10 @@ mod tests {
             fallback: Some("index.html".to_string()),
             ..FileOptions::default()
         };
+        let mut candidates = of("/a", &app);
+        assert_eq!(candidates.asked(), 1);
+        assert!(candidates.skip(1));
+        assert_eq!(candidates.asked(), 0);
         let own = ["a File(None)", "index.html File(None)"];
         assert_eq!(candidates_with("/a", &app), own);
         let of_directory = ["a/index.html File(None)", "index.html File(None)"];

@@ -16,7 +16,7 @@ use crate::candidates::{is_hidden, Candidates};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::descriptors::Taken;
-use crate::helpers::{self, Ticket};
+use crate::helpers::{self, Ticket, Want};
 use crate::http::chunked::Body;
 use crate::http::method::Method;
 use crate::http::refusal::Refusal;
@@ -77,6 +77,8 @@ pub struct Connection {
     /// The number of the next question to a helper. It is unique among all connections of the loop, so an answer
     /// that comes too late is dropped.
     number: u64,
+    /// While a helper's answer is waited for.
+    want: Option<Want>,
     /// The last name that a helper had to look for was there.
     has_found: bool,
     meter: Meter,
@@ -171,6 +173,7 @@ impl Connection {
             body: None,
             passed: 0,
             number: u64::from(id) << 32,
+            want: None,
             has_found: false,
             meter: Meter::default(),
             taken: None,
@@ -277,6 +280,7 @@ impl Connection {
             State::Asked(_) | State::Checking(_) | State::Sending(_) => {
                 // The helper's answer will be too late.
                 self.number += 1;
+                self.want = None;
                 match self.give_up(context) {
                     Went::Ended => Next::Close,
                     _ => self.drive(key, context),
@@ -294,6 +298,7 @@ impl Connection {
             return;
         }
         self.number += 1;
+        self.want = None;
         match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => self.found_by_helper(ticket.connection, *asked, result, context),
             State::Checking(request) => match result {

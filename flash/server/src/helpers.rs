@@ -6,6 +6,7 @@
 //! lock that there is (of `flights`), and a futex wakes the one helper that is to take a job, an eventfd the loop that is
 //! to take a result.
 
+mod caller;
 mod flights;
 mod inbox;
 mod key;
@@ -26,6 +27,7 @@ use crossbeam_queue::ArrayQueue;
 use crate::ending::PanicGuard;
 use crate::files::{Lookup, Root};
 
+pub use caller::{Caller, Want};
 use flights::Flights;
 pub use inbox::{Inbox, Ticket};
 use key::Key;
@@ -40,9 +42,8 @@ pub use work::{Result, Work};
 const IDLE: Duration = Duration::from_secs(30);
 
 pub struct Job {
-    pub ticket: Ticket,
+    pub caller: Caller,
     pub work: Work,
-    pub answer_to: Arc<Inbox>,
 }
 
 struct Queued {
@@ -109,6 +110,8 @@ pub struct Counts {
     /// Requests that had the result of another's job.
     pub joined: AtomicU64,
     pub refused: AtomicU64,
+    /// Jobs that were not begun, as their clients had gone, or had their answer, before it was their turn.
+    pub left_out: AtomicU64,
     /// Threads that do a job now.
     pub busy: AtomicU64,
     pub busy_ns: AtomicU64,
@@ -157,7 +160,7 @@ impl Pool {
         let is_taken = match (key, flights) {
             (Some(key), Some(mut flights)) if flights.has(&key) => {
                 let most = self.jobs.capacity();
-                let has_joined = flights.join(&key, job.ticket, job.answer_to, most);
+                let has_joined = flights.join(&key, job.caller, most);
                 if has_joined {
                     self.counts.joined.fetch_add(1, Ordering::Relaxed);
                     return true;
@@ -270,10 +273,21 @@ impl Pool {
                 let _ = self.add_thread(|| {});
             }
             if let Some(queued) = self.jobs.pop() {
-                self.run(queued, &mut scratch, turn);
+                match self.is_wanted(&queued) {
+                    true => self.run(queued, &mut scratch, turn),
+                    false => {
+                        self.counts.left_out.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Its result is waited for. If not, no request can join it any more.
+    fn is_wanted(&self, queued: &Queued) -> bool {
+        let key = queued.key.as_ref();
+        queued.job.caller.still_waits() || key.is_some_and(|key| !self.flights.end_unwanted(key))
     }
 
     fn run(&self, queued: Queued, scratch: &mut [u8], turn: Turn<'_>) {
@@ -285,11 +299,7 @@ impl Pool {
         } = queued;
         let begin = std::time::Instant::now();
         self.counts.busy.fetch_add(1, Ordering::Relaxed);
-        let Job {
-            ticket,
-            work: todo,
-            answer_to,
-        } = job;
+        let Job { caller, work: todo } = job;
         let done = match (todo, &self.device.elsewhere) {
             (Work::Open { root, names, first }, Some(elsewhere)) => {
                 let opened = work::open_on_device(&root, &names, first, scratch, &turn);
@@ -306,16 +316,16 @@ impl Pool {
         let waiting = key.map(|key| self.flights.end(&key)).unwrap_or_default();
         match done {
             Ok(result) => {
-                if let (Some(asker), Result::Opened(_, lookup)) = (asker, &result) {
-                    asker.learn(lookup);
+                if let (Some(asker), Result::Opened(at, lookup)) = (asker, &result) {
+                    asker.learn(*at, lookup);
                 }
-                for (ticket, inbox) in waiting {
-                    inbox.put(ticket, result.copy());
+                for other in waiting {
+                    other.answer(result.copy());
                 }
-                answer_to.put(ticket, result);
+                caller.answer(result);
             }
             Err((root, names, first, elsewhere)) => {
-                elsewhere.take_over(&root, &names, first, asker, [(ticket, answer_to)]);
+                elsewhere.take_over(&root, &names, first, asker, [caller]);
                 elsewhere.take_over(&root, &names, first, None, waiting);
             }
         }
@@ -328,21 +338,16 @@ impl Pool {
         names: &[Vec<u8>],
         first: u64,
         mut asker: Option<Asker>,
-        waiting: impl IntoIterator<Item = (Ticket, Arc<Inbox>)>,
+        callers: impl IntoIterator<Item = Caller>,
     ) {
-        for (ticket, answer_to) in waiting {
+        for caller in callers {
             let work = Work::Open {
                 root: Arc::clone(root),
                 names: names.to_vec(),
                 first,
             };
-            let inbox = Arc::clone(&answer_to);
-            let job = Job {
-                ticket,
-                work,
-                answer_to,
-            };
-            if !self.submit_for(asker.take(), job) {
+            let (ticket, inbox) = (caller.ticket, Arc::clone(&caller.answer_to));
+            if !self.submit_for(asker.take(), Job { caller, work }) {
                 inbox.put(ticket, Result::Opened(0, Lookup::Busy));
             }
         }

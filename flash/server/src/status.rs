@@ -193,6 +193,10 @@ pub fn metrics(shared: &Shared) -> String {
                 "flash_helper_jobs_refused_total",
                 load(&helpers.counts.refused),
             ),
+            (
+                "flash_helper_jobs_left_out_total",
+                load(&helpers.counts.left_out),
+            ),
             ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
             ("flash_helper_takes_turns", u64::from(helpers.takes_turns())),
         ] {

@@ -8,7 +8,7 @@ use crate::access::check::Checked;
 use crate::access::passwords::Refused;
 use crate::context::Context;
 use crate::counts::add;
-use crate::helpers::{Job, Ticket, Work};
+use crate::helpers::{Job, Work};
 use crate::http::credentials::Credentials;
 use crate::http::request::Request;
 
@@ -46,12 +46,8 @@ impl Connection {
         let asked = passwords.admit(self.peer.address, users, credentials);
         let asked = asked.and_then(|check| {
             passwords.submit(Job {
-                ticket: Ticket {
-                    connection: key,
-                    number: self.number,
-                },
+                caller: self.caller(key, context),
                 work: Work::Check(Box::new(check)),
-                answer_to: Arc::clone(&context.inbox),
             })
         });
         match asked {

@@ -74,7 +74,7 @@ impl Connection {
                     add(&counts.untold, 1);
                 }
                 sending.waits = true;
-                if self.submit(key, work, context) {
+                if self.submit(key, work, 0, context) {
                     self.deadline = context.now + context.options.helper_ms;
                     return Went::Waits;
                 }

@@ -11,7 +11,7 @@ use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::pools::Origin;
-use crate::helpers::{self, Job, Ticket, Work};
+use crate::helpers::{self, Caller, Job, Ticket, Want, Work};
 use crate::http::method::Method;
 use crate::http::request::Request;
 use crate::http::target::Target;
@@ -34,7 +34,7 @@ impl Connection {
         } = asked;
         match result {
             helpers::Result::Opened(at, lookup) => {
-                self.has_found = matches!(lookup, Lookup::Found(_));
+                self.has_found = matches!(lookup, Lookup::Found(_)) && at < candidates.asked();
                 let root = self.rules.as_ref().and_then(|rules| rules.root.clone());
                 let lookup = match root {
                     Some(root) => {
@@ -136,7 +136,7 @@ impl Connection {
         work: Work,
         context: &mut Context,
     ) {
-        let is_taken = self.submit(key, work, context);
+        let is_taken = self.submit(key, work, candidates.asked(), context);
         if !is_taken {
             add(&context.counts().refused, 1);
             return self.error(503, request, context);
@@ -148,22 +148,31 @@ impl Connection {
         }));
     }
 
-    pub(super) fn submit(&mut self, key: usize, work: Work, context: &Context) -> bool {
+    /// `asked`: so many of the names that are looked for are what the client asks for.
+    pub(super) fn submit(
+        &mut self,
+        key: usize,
+        work: Work,
+        asked: usize,
+        context: &Context,
+    ) -> bool {
+        let caller = self.caller(key, context);
+        let origin = Origin {
+            peer: self.peer.address,
+            asked,
+            has_found: self.has_found,
+        };
+        context.shared.helpers.submit(Job { caller, work }, origin)
+    }
+
+    /// For the next question to a helper.
+    pub(super) fn caller(&mut self, key: usize, context: &Context) -> Caller {
         let ticket = Ticket {
             connection: key,
             number: self.number,
         };
-        let answer_to = Arc::clone(&context.inbox);
-        let job = Job {
-            ticket,
-            work,
-            answer_to,
-        };
-        let origin = Origin {
-            peer: self.peer.address,
-            has_found: self.has_found,
-        };
-        context.shared.helpers.submit(job, origin)
+        let want = self.want.insert(Want::default());
+        Caller::new(ticket, Arc::clone(&context.inbox), want)
     }
 
     /// Answers with the candidate that was found.

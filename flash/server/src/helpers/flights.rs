@@ -2,16 +2,16 @@
 //! Questions that several requests ask at once: one job answers them all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::inbox::{Inbox, Ticket};
+use super::caller::Caller;
 use super::key::Key;
 
 /// How often a loop tries to look. A helper that has the lock needs it for less than a microsecond.
 const TRIES: usize = 100;
 
 /// Who waits for the result of another's job.
-pub type Waiting = Vec<(Ticket, Arc<Inbox>)>;
+pub type Waiting = Vec<Caller>;
 
 #[derive(Default)]
 pub struct Flights {
@@ -40,10 +40,22 @@ impl Flights {
 
     /// For a helper: the job with this key is done. Returns who waits for its result, too.
     pub fn end(&self, key: &Key) -> Waiting {
-        let mut table = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = table.by_key.remove(key).unwrap_or_default();
-        table.waiting -= waiting.len();
-        waiting
+        self.look().remove(key)
+    }
+
+    /// For a helper: the job with this key ends, if none of those who joined it waits any more.
+    pub fn end_unwanted(&self, key: &Key) -> bool {
+        let mut table = self.look();
+        let mut joined = table.by_key.get(key).into_iter().flatten();
+        let is_unwanted = !joined.any(Caller::still_waits);
+        if is_unwanted {
+            table.remove(key);
+        }
+        is_unwanted
+    }
+
+    fn look(&self) -> MutexGuard<'_, Table> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -53,10 +65,10 @@ impl Table {
     }
 
     /// False: more than `most` would wait.
-    pub fn join(&mut self, key: &Key, ticket: Ticket, inbox: Arc<Inbox>, most: usize) -> bool {
+    pub fn join(&mut self, key: &Key, caller: Caller, most: usize) -> bool {
         let fits = self.waiting < most;
         if let (true, Some(waiting)) = (fits, self.by_key.get_mut(key)) {
-            waiting.push((ticket, inbox));
+            waiting.push(caller);
             self.waiting += 1;
         }
         fits
@@ -65,5 +77,11 @@ impl Table {
     /// A job with this key has begun.
     pub fn begin(&mut self, key: Key) {
         self.by_key.entry(key).or_default();
+    }
+
+    fn remove(&mut self, key: &Key) -> Waiting {
+        let waiting = self.by_key.remove(key).unwrap_or_default();
+        self.waiting -= waiting.len();
+        waiting
     }
 }

@@ -32,6 +32,8 @@ pub struct Pools {
 #[derive(Clone, Copy, Default)]
 pub struct Origin {
     pub peer: Option<IpAddr>,
+    /// So many of the names are what it asks for, and those behind them answer for what does not exist.
+    pub asked: usize,
     /// The last name that helpers looked up for its connection was found. So a connection through a proxy, which has one
     /// address for all its clients, is not taken for that of a scanner.
     pub has_found: bool,
@@ -103,7 +105,7 @@ impl Pools {
         if !matches!(job.work, Work::Open { .. }) {
             return pair.names.submit(job);
         }
-        let mut asker = self.windows.asker(origin.peer);
+        let mut asker = self.windows.asker(origin.peer, origin.asked);
         let pool = match origin.has_found || asker.enter() {
             true => &pair.names,
             false => &pair.missing,

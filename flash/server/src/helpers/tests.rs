@@ -2,6 +2,7 @@
 use super::*;
 use debox_skipped::skipped;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::sync::LazyLock;
 
 fn ticket(number: u64) -> Ticket {
     Ticket {
@@ -10,15 +11,16 @@ fn ticket(number: u64) -> Ticket {
     }
 }
 
+/// Its result is always wanted.
+fn job(inbox: &Arc<Inbox>, number: u64, work: Work) -> Job {
+    static ALWAYS: LazyLock<Want> = LazyLock::new(Want::default);
+    let caller = Caller::new(ticket(number), Arc::clone(inbox), &ALWAYS);
+    Job { caller, work }
+}
+
 /// The queue has room for it.
 fn submit(pool: &Pool, inbox: &Arc<Inbox>, number: u64, work: Work) {
-    let answer_to = Arc::clone(inbox);
-    let ticket = ticket(number);
-    assert!(pool.submit(Job {
-        ticket,
-        work,
-        answer_to
-    }));
+    assert!(pool.submit(job(inbox, number, work)));
 }
 
 fn wait_for(inbox: &Inbox, count: usize) -> Vec<(Ticket, Result)> {
@@ -80,13 +82,16 @@ fn jobs_are_answered_by_as_many_threads_as_it_takes() {
         begin: 0,
         end: 1 << 20,
     };
-    let answer_to = Arc::clone(&inbox);
-    assert!(pool.submit(Job {
-        ticket: ticket(7),
-        work,
-        answer_to
-    }));
+    submit(&pool, &inbox, 7, work);
     assert!(matches!(wait_for(&inbox, 1)[0], (_, Result::Warmed)));
+}
+
+fn open(root: &Arc<Root>, names: Vec<Vec<u8>>) -> Work {
+    Work::Open {
+        root: Arc::clone(root),
+        names,
+        first: 0,
+    }
 }
 
 /// A pool whose only helper waits until `release` is passed, too.
@@ -94,12 +99,7 @@ fn busy(inbox: &Arc<Inbox>, queue: usize) -> (Arc<Pool>, Arc<std::sync::Barrier>
     let pool =
         Pool::start("helper", 1, queue, Device::default(), Arc::default(), || {}).expect("threads");
     let release = Arc::new(std::sync::Barrier::new(2));
-    let job = Job {
-        ticket: ticket(u64::MAX),
-        work: Work::Meet(Arc::clone(&release)),
-        answer_to: Arc::clone(inbox),
-    };
-    assert!(pool.submit(job));
+    submit(&pool, inbox, u64::MAX, Work::Meet(Arc::clone(&release)));
     let began = std::time::Instant::now();
     while pool.waiting() > 0 {
         assert!(
@@ -118,23 +118,16 @@ fn requests_for_one_name_are_one_job() {
     let root = Arc::new(Root::open(place.path()).expect("it is there"));
     let inbox = Arc::new(Inbox::new().expect("descriptors"));
     let (pool, release) = busy(&inbox, 10);
-    let open = |number, names: &[&str]| {
-        pool.submit(Job {
-            ticket: ticket(number),
-            work: Work::Open {
-                root: Arc::clone(&root),
-                names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
-                first: 0,
-            },
-            answer_to: Arc::clone(&inbox),
-        })
+    let ask = |number, names: &[&str]| {
+        let names = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        pool.submit(job(&inbox, number, open(&root, names)))
     };
-    assert!((0..5).all(|number| open(number, &["a"])));
-    assert!((5..10).all(|number| open(number, &["none", "a"])));
+    assert!((0..5).all(|number| ask(number, &["a"])));
+    assert!((5..10).all(|number| ask(number, &["none", "a"])));
     assert_eq!(pool.waiting(), 2);
     // Of those that wait for others' jobs there are no more than of jobs.
-    assert!((10..12).all(|number| open(number, &["a"])));
-    assert!(!open(12, &["a"]));
+    assert!((10..12).all(|number| ask(number, &["a"])));
+    assert!(!ask(12, &["a"]));
     release.wait();
     let results = wait_for(&inbox, 13);
     for (Ticket { number, .. }, result) in results {
@@ -149,9 +142,44 @@ fn requests_for_one_name_are_one_job() {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     assert_eq!((count(&counts.joined), count(&counts.refused)), (10, 1));
     // What is asked for later is a job of its own.
-    assert!(open(20, &["a"]));
+    assert!(ask(20, &["a"]));
     assert_eq!(wait_for(&inbox, 1).len(), 1);
     assert_eq!(count(&counts.joined), 10);
+}
+
+#[test]
+fn a_job_for_which_no_client_waits_any_more_is_left_out() {
+    let place = tempfile::tempdir().expect("a directory");
+    let root = Arc::new(Root::open(place.path()).expect("it is there"));
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let (pool, release) = busy(&inbox, 10);
+    let ask = |number, want: &Want, name: &str| {
+        let caller = Caller::new(ticket(number), Arc::clone(&inbox), want);
+        let work = open(&root, vec![name.as_bytes().to_vec()]);
+        assert!(pool.submit(Job { caller, work }));
+    };
+    let [waits, goes] = [Want::default(), Want::default()];
+    ask(0, &goes, "gone");
+    ask(1, &goes, "gone");
+    ask(2, &goes, "joined");
+    ask(3, &waits, "joined");
+    ask(4, &waits, "own");
+    drop(goes);
+    release.wait();
+    let results = wait_for(&inbox, 4);
+    let mut numbers: Vec<u64> = results.iter().map(|(ticket, _)| ticket.number).collect();
+    numbers.sort_unstable();
+    // Who has gone takes no result, but the job that another has joined gives one for each.
+    assert_eq!(numbers, [2, 3, 4, u64::MAX]);
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!(
+        (count(&pool.counts.left_out), count(&pool.counts.jobs)),
+        (1, 3)
+    );
+    // The name is as any other again.
+    ask(5, &waits, "gone");
+    assert_eq!(wait_for(&inbox, 1)[0].0.number, 5);
+    pool.end();
 }
 
 /// However many connections a scanner opens, and although all helpers wait for the disk.
@@ -168,12 +196,7 @@ fn a_scanner_with_many_connections_is_not_ahead_of_others() {
     let pair = pools.all().next().expect("the device's");
     let hang = |pool: &Pool| {
         let release = Arc::new(std::sync::Barrier::new(2));
-        let job = Job {
-            ticket: ticket(u64::MAX),
-            work: Work::Meet(Arc::clone(&release)),
-            answer_to: Arc::clone(&inbox),
-        };
-        assert!(pool.submit(job));
+        submit(pool, &inbox, u64::MAX, Work::Meet(Arc::clone(&release)));
         let began = std::time::Instant::now();
         while pool.waiting() > 0 {
             assert!(began.elapsed() < Duration::from_secs(30), "no helper");
@@ -181,29 +204,25 @@ fn a_scanner_with_many_connections_is_not_ahead_of_others() {
         }
         release
     };
-    let open = |number: u64, address: &str, has_found: bool, name: &str| {
-        let job = Job {
-            ticket: ticket(number),
-            work: Work::Open {
-                root: Arc::clone(&root),
-                names: vec![name.as_bytes().to_vec()],
-                first: 0,
-            },
-            answer_to: Arc::clone(&inbox),
+    let ask = |number: u64, address: &str, has_found: bool, name: &str| {
+        let origin = pools::Origin {
+            peer: Some(address.parse().expect(address)),
+            asked: 1,
+            has_found,
         };
-        let peer = Some(address.parse().expect(address));
-        pools.submit(job, pools::Origin { peer, has_found })
+        let work = open(&root, vec![name.as_bytes().to_vec()]);
+        pools.submit(job(&inbox, number, work), origin)
     };
     let scan = |from: u64, count: u64| {
         (from..from + count).for_each(|number| {
-            assert!(open(number, "192.0.2.1", false, &format!("none-{number}")));
+            assert!(ask(number, "192.0.2.1", false, &format!("none-{number}")));
         });
     };
     let (names, missing) = (hang(&pair.names), hang(&pair.missing));
     scan(0, 500);
     // No more than a client that is not known may have.
     assert_eq!((pair.names.waiting(), pair.missing.waiting()), (16, 484));
-    assert!(open(1000, "192.0.2.2", false, "a"));
+    assert!(ask(1000, "192.0.2.2", false, "a"));
     assert_eq!(pair.names.waiting(), 17);
     names.wait();
     let results = wait_for(&inbox, 18);
@@ -215,7 +234,7 @@ fn a_scanner_with_many_connections_is_not_ahead_of_others() {
     scan(2000, 500);
     assert_eq!((pair.names.waiting(), pair.missing.waiting()), (1, 499));
     // Who shares its address, as behind a proxy, and gets files on this connection.
-    assert!(open(3000, "192.0.2.1", true, "a"));
+    assert!(ask(3000, "192.0.2.1", true, "a"));
     assert_eq!(pair.names.waiting(), 2);
     names.wait();
     missing.wait();
@@ -241,27 +260,15 @@ fn a_device_that_does_not_answer_keeps_its_own_helpers_only() {
     let names: Vec<&str> = pools.all().map(|pair| pair.device.as_str()).collect();
     assert_eq!(names, ["0:1", "0:2", "other"]);
     let release = Arc::new(std::sync::Barrier::new(2));
-    let hangs = Job {
-        ticket: ticket(0),
-        work: Work::Meet(Arc::clone(&release)),
-        answer_to: Arc::clone(&inbox),
-    };
+    let hangs = Work::Meet(Arc::clone(&release));
     let of_dead = pools.all().next().expect("the first device's");
-    assert!(of_dead.names.submit(hangs));
-    let open = |number, root: &Arc<Root>| {
-        let job = Job {
-            ticket: ticket(number),
-            work: Work::Open {
-                root: Arc::clone(root),
-                names: vec![number.to_string().into_bytes()],
-                first: 0,
-            },
-            answer_to: Arc::clone(&inbox),
-        };
-        pools.submit(job, pools::Origin::default())
+    submit(&of_dead.names, &inbox, 0, hangs);
+    let ask = |number: u64, root: &Arc<Root>| {
+        let work = open(root, vec![number.to_string().into_bytes()]);
+        pools.submit(job(&inbox, number, work), pools::Origin::default())
     };
-    assert!((1..4).all(|number| open(number, &dead)));
-    assert!((4..8).all(|number| open(number, &alive)));
+    assert!((1..4).all(|number| ask(number, &dead)));
+    assert!((4..8).all(|number| ask(number, &alive)));
     let mut answered: Vec<u64> = wait_for(&inbox, 4)
         .iter()
         .map(|(it, _)| it.number)
@@ -312,12 +319,7 @@ fn read_twice(
                 turn.pass();
                 read();
             }));
-            let job = Job {
-                ticket: ticket(submitted),
-                work,
-                answer_to: Arc::clone(&inbox),
-            };
-            assert!(pool.submit(job));
+            submit(pool, &inbox, submitted, work);
             submitted += 1;
         }
         ended += wait_for(&inbox, 1).len() as u64;

@@ -30,6 +30,8 @@ pub struct Windows {
 pub struct Asker {
     windows: Arc<Windows>,
     at: usize,
+    /// So many of the names that are looked for are what was asked for.
+    asked: usize,
     /// The lookup is within the client's window, and counts until this is dropped.
     is_within: bool,
 }
@@ -44,12 +46,14 @@ impl Default for Windows {
 }
 
 impl Windows {
-    /// Clients without an address count as one.
-    pub fn asker(self: &Arc<Windows>, peer: Option<IpAddr>) -> Asker {
+    /// Clients without an address count as one. `asked`: so many of the names that are looked for are what was asked for;
+    /// that those behind them exist, which answer for all others, says nothing.
+    pub fn asker(self: &Arc<Windows>, peer: Option<IpAddr>, asked: usize) -> Asker {
         let hash = self.hasher.hash_one(peer.map(Client::of));
         Asker {
             windows: Arc::clone(self),
             at: (hash % PLACES as u64) as usize,
+            asked,
             is_within: false,
         }
     }
@@ -66,13 +70,13 @@ impl Asker {
         self.is_within
     }
 
-    /// A helper has looked for the name.
-    pub fn learn(&self, lookup: &Lookup) {
+    /// A helper has looked for the names. `at`: which of them it was.
+    pub fn learn(&self, at: usize, lookup: &Lookup) {
         self.update(|word| {
             let (window, open) = parts(word);
             let window = match lookup {
-                Lookup::Found(_) => (window + 1).min(MOST),
-                Lookup::Missing => (window / 2).max(1),
+                Lookup::Found(_) if at < self.asked => (window + 1).min(MOST),
+                Lookup::Found(_) | Lookup::Missing => (window / 2).max(1),
                 Lookup::Forbidden | Lookup::Busy | Lookup::Failed(_) => return None,
             };
             Some(window << OPEN_BITS | open)
@@ -110,7 +114,7 @@ mod tests {
     fn entered(windows: &Arc<Windows>, address: &str) -> Vec<Asker> {
         let peer = Some(address.parse().expect(address));
         let asker = || {
-            let mut asker = windows.asker(peer);
+            let mut asker = windows.asker(peer, 1);
             asker.enter().then_some(asker)
         };
         std::iter::from_fn(asker).collect()
@@ -124,20 +128,23 @@ mod tests {
         // It is the client's, which has all addresses of its network.
         assert!(entered(&windows, "2001:db8::2").is_empty());
         drop(all);
-        let asker = windows.asker(Some("2001:db8::3".parse().expect("an address")));
+        let asker = windows.asker(Some("2001:db8::3".parse().expect("an address")), 1);
         for _ in 0..20 {
-            asker.learn(&Lookup::Missing);
+            asker.learn(0, &Lookup::Missing);
         }
-        asker.learn(&Lookup::Busy);
+        asker.learn(0, &Lookup::Busy);
         assert_eq!(entered(&windows, "2001:db8::1").len(), 1);
         let place = tempfile::tempdir().expect("a directory");
         let root = crate::files::Root::open(place.path()).expect("it is there");
         let found = root.open_waiting(b"");
         for _ in 0..MOST * 2 {
-            asker.learn(&found);
+            asker.learn(0, &found);
         }
         assert_eq!(entered(&windows, "2001:db8::1").len(), MOST as usize);
-        asker.learn(&Lookup::Missing);
+        asker.learn(0, &Lookup::Missing);
         assert_eq!(entered(&windows, "2001:db8::1").len(), MOST as usize / 2);
+        // What answers for all names that do not exist.
+        asker.learn(1, &found);
+        assert_eq!(entered(&windows, "2001:db8::1").len(), MOST as usize / 4);
     }
 }

@@ -25,7 +25,7 @@ use super::figures::Figures;
 use super::peers::Rights;
 use super::protocol::{Answer, Place, Question, MAX_QUESTION};
 use crate::files::Root;
-use crate::helpers::{Inbox, Job, Pool, Result as Done, Ticket, Work};
+use crate::helpers::{Caller, Inbox, Job, Pool, Result as Done, Ticket, Want, Work};
 use crate::kept::Kept;
 
 /// Connections open at once. Each has at most one question that waits.
@@ -112,6 +112,7 @@ struct Lookup {
     number: u64,
     name: Name,
     waiters: Vec<Waiter>,
+    _want: Want,
 }
 
 pub struct Serving {
@@ -350,17 +351,18 @@ impl Serving {
         let served = &self.parts.roots[name.0];
         let entry = self.lookups.vacant_entry();
         self.next += 1;
+        let ticket = Ticket {
+            connection: entry.key(),
+            number: self.next,
+        };
+        let want = Want::default();
         let job = Job {
-            ticket: Ticket {
-                connection: entry.key(),
-                number: self.next,
-            },
+            caller: Caller::new(ticket, Arc::clone(&self.parts.inbox), &want),
             work: Work::Bring {
                 root: Arc::clone(&served.root),
                 name: name.1.clone(),
                 how,
             },
-            answer_to: Arc::clone(&self.parts.inbox),
         };
         if !served.pool.submit(job) {
             self.figures.refused += waiters.len() as u64;
@@ -375,6 +377,7 @@ impl Serving {
             number: self.next,
             name,
             waiters,
+            _want: want,
         });
     }
 
