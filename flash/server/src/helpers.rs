@@ -12,6 +12,7 @@ mod inbox;
 mod key;
 mod policy;
 pub mod pools;
+mod queues;
 pub mod reading;
 mod semaphore;
 mod turns;
@@ -22,8 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
-
 use crate::ending::PanicGuard;
 use crate::files::{Lookup, Root};
 
@@ -31,6 +30,7 @@ pub use caller::{Caller, Want};
 use flights::Flights;
 pub use inbox::{Inbox, Ticket};
 use key::Key;
+use queues::{Kind, Queues};
 use reading::Reading;
 use semaphore::Semaphore;
 use turns::{Turn, Turns};
@@ -90,7 +90,7 @@ impl Device {
 /// Helpers with a queue of their own.
 pub struct Pool {
     name: &'static str,
-    jobs: ArrayQueue<Queued>,
+    jobs: Queues<Queued>,
     flights: Flights,
     device: Device,
     semaphore: Semaphore,
@@ -98,6 +98,8 @@ pub struct Pool {
     threads: AtomicUsize,
     idle: AtomicUsize,
     ends: AtomicBool,
+    /// What jobs have taken of late.
+    typical_ns: AtomicU64,
     pub counts: Arc<Counts>,
 }
 
@@ -110,7 +112,7 @@ pub struct Counts {
     /// Requests that had the result of another's job.
     pub joined: AtomicU64,
     pub refused: AtomicU64,
-    /// Jobs that were not begun, as their clients had gone, or had their answer, before it was their turn.
+    /// Jobs that were not begun when it was their turn, as their clients had gone or would have had their 503 before the end.
     pub left_out: AtomicU64,
     /// Threads that do a job now.
     pub busy: AtomicU64,
@@ -119,7 +121,7 @@ pub struct Counts {
 }
 
 impl Pool {
-    /// `most`: threads; `queue`: jobs that wait for one; `prepare` is called in the first thread, from which all others come.
+    /// `most`: threads; `queue`: jobs of each kind that wait for one; `prepare` is called in the first thread, from which all others come.
     /// They end with [`Pool::end`].
     ///
     /// # Errors
@@ -135,7 +137,7 @@ impl Pool {
     ) -> std::io::Result<Arc<Pool>> {
         let pool = Arc::new(Pool {
             name,
-            jobs: ArrayQueue::new(queue.max(1)),
+            jobs: Queues::new(queue.max(1)),
             flights: Flights::default(),
             device,
             semaphore: Semaphore::default(),
@@ -143,6 +145,7 @@ impl Pool {
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
+            typical_ns: AtomicU64::new(0),
             counts,
         });
         pool.add_thread(prepare)?;
@@ -156,6 +159,10 @@ impl Pool {
 
     fn submit_for(&self, asker: Option<Asker>, job: Job) -> bool {
         let key = job.work.key();
+        let kind = match job.work.reads() {
+            Some(_) => Kind::Bytes,
+            None => Kind::Name,
+        };
         let flights = key.is_some().then(|| self.flights.try_look()).flatten();
         let is_taken = match (key, flights) {
             (Some(key), Some(mut flights)) if flights.has(&key) => {
@@ -169,13 +176,13 @@ impl Pool {
             }
             (Some(key), Some(mut flights)) => {
                 let queued = Queued::new(Some(key.clone()), job, asker);
-                let is_taken = self.jobs.push(queued).is_ok();
+                let is_taken = self.jobs.push(kind, queued);
                 if is_taken {
                     flights.begin(key);
                 }
                 is_taken
             }
-            _ => self.jobs.push(Queued::new(None, job, asker)).is_ok(),
+            _ => self.jobs.push(kind, Queued::new(None, job, asker)),
         };
         if !is_taken {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -272,22 +279,33 @@ impl Pool {
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let _ = self.add_thread(|| {});
             }
-            if let Some(queued) = self.jobs.pop() {
-                match self.is_wanted(&queued) {
-                    true => self.run(queued, &mut scratch, turn),
-                    false => {
-                        self.counts.left_out.fetch_add(1, Ordering::Relaxed);
-                    }
+            let queued = self.next();
+            match self.is_wanted(&queued) {
+                true => self.run(queued, &mut scratch, turn),
+                false => {
+                    self.counts.left_out.fetch_add(1, Ordering::Relaxed);
                 }
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// For who has been woken for a job. Between its looks at the two queues another helper may have taken the one job and left
+    /// one that came later, but there is one for each.
+    fn next(&self) -> Queued {
+        loop {
+            if let Some(queued) = self.jobs.pop() {
+                return queued;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Its result is waited for. If not, no request can join it any more.
     fn is_wanted(&self, queued: &Queued) -> bool {
-        let key = queued.key.as_ref();
-        queued.job.caller.still_waits() || key.is_some_and(|key| !self.flights.end_unwanted(key))
+        let typical = Duration::from_nanos(self.typical_ns.load(Ordering::Relaxed));
+        let is_joined = |key: &Key| !self.flights.end_unwanted(key, typical);
+        queued.job.caller.still_waits(typical) || queued.key.as_ref().is_some_and(is_joined)
     }
 
     fn run(&self, queued: Queued, scratch: &mut [u8], turn: Turn<'_>) {
@@ -312,6 +330,10 @@ impl Pool {
         self.counts.busy.fetch_sub(1, Ordering::Relaxed);
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);
+        // Of two helpers that end at once, one may be forgotten.
+        let typical = self.typical_ns.load(Ordering::Relaxed);
+        let typical = typical - typical / 8 + ns / 8;
+        self.typical_ns.store(typical, Ordering::Relaxed);
         self.counts.jobs.fetch_add(1, Ordering::Relaxed);
         let waiting = key.map(|key| self.flights.end(&key)).unwrap_or_default();
         match done {

@@ -110,6 +110,10 @@ impl Mapping {
         }
     }
 
+    pub fn primitives(&self) -> impl Iterator<Item = &Primitive> {
+        self.primitives.values()
+    }
+
     pub fn primitive(&self, name: &str) -> Option<&Primitive> {
         self.primitives.get(name)
     }

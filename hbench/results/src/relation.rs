@@ -12,8 +12,11 @@ use crate::quota::Quota;
 pub const STANDARD: f64 = 1.96;
 /// Of a cost that was measured once: the standard deviation of its logarithm.
 const ONCE: f64 = 0.2;
-/// How far primitives differ from the user-mode ratio, before anything is known of them: by half.
+/// How far primitives differ from the user-mode ratio, before anything is known of them: by half. Where others are known,
+/// one more differs from their mean by no less.
 const PRIOR: f64 = 0.4;
+/// Fewer primitives would not show what they have in common.
+const PRIMITIVES_MIN: usize = 5;
 /// Fewer benchmarks would not show how user mode differs.
 const USER_MIN: usize = 3;
 
@@ -59,6 +62,8 @@ pub struct Relation<'a> {
     /// The benchmarks of these.
     pub entry_by: String,
     pub user: Ratio,
+    /// Of a primitive of which nothing is known.
+    unknown: Ratio,
 }
 
 /// What is subtracted from a cost before it is compared, and how certain that is.
@@ -121,14 +126,36 @@ impl<'a> Relation<'a> {
         );
         let log = (entry_b.ns / entry_a.ns).ln();
         let both = deviation(&entry_a).hypot(deviation(&entry_b));
-        Ok(Relation {
+        let user = user(a, b)?;
+        let mut relation = Relation {
             a,
             b,
             entry_ns: entry_a.ns,
             entry: Ratio::of(log, both),
             entry_by: MAPPING.entry.clone(),
-            user: user(a, b)?,
-        })
+            user,
+            unknown: Ratio::of(user.value.ln(), PRIOR),
+        };
+        relation.unknown = relation.common();
+        Ok(relation)
+    }
+
+    /// What the ratios of all primitives have in common, and how far one differs from it: where a layer makes every call's work
+    /// slower, user mode says nothing of one whose own benchmark is not known well.
+    fn common(&self) -> Ratio {
+        let known = MAPPING.primitives().filter(|one| !one.on_disk);
+        let known = known.filter_map(|primitive| {
+            let (a, b) = self.remainders(primitive, 0.0)?;
+            log_ratio(a, b)
+        });
+        let known: Vec<(f64, f64)> = known.collect();
+        match known.len() < PRIMITIVES_MIN {
+            true => self.unknown,
+            false => {
+                let (mean, spread) = random_effects(&known);
+                Ratio::of(mean, spread.max(PRIOR))
+            }
+        }
     }
 
     /// For an application of which this share of the calls comes after computing. Vectors that lack what such calls cost take
@@ -166,6 +193,12 @@ impl<'a> Relation<'a> {
         if primitive.on_disk && self.leaves_disk() {
             return Some(Ratio::NOTHING);
         }
+        let (a, b) = self.remainders(primitive, bytes)?;
+        Some(self.shrunk(a, b))
+    }
+
+    /// What is left of a primitive's cost on each machine.
+    fn remainders(&self, primitive: &Primitive, bytes: f64) -> Option<(Value, Value)> {
         let value = |machine: &Machine| {
             let of = |name: &str| machine.units.get(name).map(Value::of);
             let whole = cost(machine, primitive, bytes)?;
@@ -174,7 +207,7 @@ impl<'a> Relation<'a> {
             let less = whole.less(primitive.entries, of(&MAPPING.entry)?);
             Some(less.less(primitive.switches, switch))
         };
-        Some(self.shrunk(value(self.a)?, value(self.b)?))
+        Some((value(self.a)?, value(self.b)?))
     }
 
     /// The ratio of a wait's benchmark without its entries. `None`: it was not measured on both machines.
@@ -219,17 +252,15 @@ impl<'a> Relation<'a> {
         1.0 + share * (factor.clamp(1.0, 2.2) - 1.0)
     }
 
-    /// Where benchmarks do not tell a ratio well, that of user mode takes its place: the two are weighted by how
-    /// certain each is.
+    /// Where benchmarks do not tell a ratio well, what is common to all takes its place: the two are weighted by how certain
+    /// each is.
     fn shrunk(&self, a: Value, b: Value) -> Ratio {
-        let prior = self.user.value.ln();
-        let known = a.ns > 0.0 && b.ns > 0.0;
-        let variance = a.variance / a.ns.powi(2) + b.variance / b.ns.powi(2);
-        if !known || !variance.is_finite() {
-            return Ratio::of(prior, PRIOR);
-        }
-        let weight = PRIOR.powi(2) / (PRIOR.powi(2) + variance);
-        let log = weight * (b.ns / a.ns).ln() + (1.0 - weight) * prior;
+        let Some((own, variance)) = log_ratio(a, b) else {
+            return self.unknown;
+        };
+        let spread = self.unknown.deviation.powi(2);
+        let weight = spread / (spread + variance);
+        let log = weight * own + (1.0 - weight) * self.unknown.value.ln();
         Ratio::of(log, (weight * variance).sqrt())
     }
 
@@ -254,6 +285,43 @@ impl<'a> Relation<'a> {
     pub fn quota(&self) -> Option<Quota> {
         self.b.quota()
     }
+}
+
+/// The logarithm of the ratio, and its variance. `None`: noise has left nothing of one of the two.
+fn log_ratio(a: Value, b: Value) -> Option<(f64, f64)> {
+    let variance = a.variance / a.ns.powi(2) + b.variance / b.ns.powi(2);
+    let is_known = a.ns > 0.0 && b.ns > 0.0 && variance.is_finite();
+    is_known.then(|| ((b.ns / a.ns).ln(), variance))
+}
+
+/// The mean of what differs by more than its own noise, and how far one more would be from it: a random-effects model with
+/// the estimate of DerSimonian and Laird (Controlled Clinical Trials 7, 1986). Each has its variance.
+fn random_effects(found: &[(f64, f64)]) -> (f64, f64) {
+    // A ratio that is known exactly would be the only one that counts.
+    const LEAST: f64 = 1e-4;
+    let weighted = |between: f64| {
+        let weights = found
+            .iter()
+            .map(|(value, variance)| (*value, 1.0 / (variance.max(LEAST) + between)));
+        let weights: Vec<(f64, f64)> = weights.collect();
+        let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
+        let mean = weights
+            .iter()
+            .map(|(value, weight)| value * weight)
+            .sum::<f64>()
+            / sum;
+        (weights, sum, mean)
+    };
+    let (weights, sum, mean) = weighted(0.0);
+    let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
+    let excess: f64 = weights
+        .iter()
+        .map(|(value, weight)| weight * (value - mean).powi(2))
+        .sum::<f64>()
+        - (found.len() as f64 - 1.0);
+    let between = (excess / (sum - squares / sum)).max(0.0);
+    let (_, sum, mean) = weighted(between);
+    (mean, (between + 1.0 / sum).sqrt())
 }
 
 /// What B's operation costs for as many bytes as A's transfers: a buffer that does not fit into the caches has another
@@ -386,6 +454,46 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(relation.remainder(primitive("epoll"), 0.0), None);
+    }
+
+    #[test]
+    fn what_noise_hides_is_taken_from_what_is_known_of_other_primitives() {
+        let known = [
+            "file.stat/hot",
+            "file.open/hot",
+            "file.create/0K",
+            "thread.create",
+            "process.fork/small",
+        ];
+        let of = |scale: f64, fstat: f64| {
+            let units: Vec<(&str, f64, Option<u64>)> = known
+                .iter()
+                .map(|name| (*name, 100_000.0 * scale, None))
+                .chain([("file.fstat", fstat, None)])
+                .collect();
+            with(1.0, 100.0, &units)
+        };
+        let (plain, sandbox) = (of(1.0, 101.0), of(5.0, 99.0));
+        let relation = Relation::new(&plain, &sandbox).expect("they have what is needed");
+        let found = relation
+            .remainder(primitive("file.fstat"), 0.0)
+            .expect("both have it");
+        assert!(
+            (found.value - 5.0).abs() < 0.1 && found.deviation >= PRIOR,
+            "{found:?}"
+        );
+        assert!((relation.user.value - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_differs_by_more_than_its_noise_weighs_alike() {
+        let (mean, spread) = random_effects(&[(1.0, 1e-6), (3.0, 1e-2)]);
+        assert!(
+            (mean - 2.0).abs() < 0.01 && (spread - 1.73).abs() < 0.05,
+            "{mean} {spread}"
+        );
+        let (mean, spread) = random_effects(&[(1.0, 0.01), (1.1, 0.04), (0.95, 0.02)]);
+        assert!((mean - 1.0).abs() < 0.01 && spread < 0.1, "{mean} {spread}");
     }
 
     #[test]

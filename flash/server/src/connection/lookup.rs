@@ -3,6 +3,7 @@
 //! the server shows of itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Asked, Connection, State};
 use crate::answer::{Form, Reply};
@@ -172,7 +173,8 @@ impl Connection {
             number: self.number,
         };
         let want = self.want.insert(Want::default());
-        Caller::new(ticket, Arc::clone(&context.inbox), want)
+        let patience = Duration::from_millis(context.options.helper_ms);
+        Caller::new(ticket, Arc::clone(&context.inbox), want, patience)
     }
 
     /// Answers with the candidate that was found.

@@ -2,6 +2,7 @@
 //! Who waits for the result of a job, and whether that is still so.
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use super::inbox::{Inbox, Ticket};
 use super::work::Result;
@@ -14,19 +15,28 @@ pub struct Caller {
     pub ticket: Ticket,
     pub answer_to: Arc<Inbox>,
     wanted: Weak<()>,
+    since: Instant,
+    /// It waits for so long.
+    patience: Duration,
 }
 
 impl Caller {
-    pub fn new(ticket: Ticket, answer_to: Arc<Inbox>, want: &Want) -> Caller {
+    pub fn new(ticket: Ticket, answer_to: Arc<Inbox>, want: &Want, patience: Duration) -> Caller {
         Caller {
             ticket,
             answer_to,
             wanted: Arc::downgrade(&want.0),
+            since: Instant::now(),
+            patience,
         }
     }
 
-    pub fn still_waits(&self) -> bool {
-        self.wanted.strong_count() > 0
+    /// It will be there when a job that begins now ends, which takes as long as jobs do (`typical`). Without a margin, a disk
+    /// that is asked for more than it can do would bring each file just after its client has given up. A job that has
+    /// waited for half of the patience is begun in any case.
+    pub fn still_waits(&self, typical: Duration) -> bool {
+        let needed = (2 * typical).min(self.patience / 2);
+        self.wanted.strong_count() > 0 && self.since.elapsed() + needed <= self.patience
     }
 
     pub fn answer(self, result: Result) {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use super::caller::Caller;
 use super::key::Key;
@@ -43,11 +44,11 @@ impl Flights {
         self.look().remove(key)
     }
 
-    /// For a helper: the job with this key ends, if none of those who joined it waits any more.
-    pub fn end_unwanted(&self, key: &Key) -> bool {
+    /// For a helper: the job with this key ends, if none of those who joined it will be there when it is done.
+    pub fn end_unwanted(&self, key: &Key, typical: Duration) -> bool {
         let mut table = self.look();
         let mut joined = table.by_key.get(key).into_iter().flatten();
-        let is_unwanted = !joined.any(Caller::still_waits);
+        let is_unwanted = !joined.any(|caller| caller.still_waits(typical));
         if is_unwanted {
             table.remove(key);
         }

@@ -14,7 +14,7 @@ fn ticket(number: u64) -> Ticket {
 /// Its result is always wanted.
 fn job(inbox: &Arc<Inbox>, number: u64, work: Work) -> Job {
     static ALWAYS: LazyLock<Want> = LazyLock::new(Want::default);
-    let caller = Caller::new(ticket(number), Arc::clone(inbox), &ALWAYS);
+    let caller = Caller::new(ticket(number), Arc::clone(inbox), &ALWAYS, Duration::MAX);
     Job { caller, work }
 }
 
@@ -154,7 +154,7 @@ fn a_job_for_which_no_client_waits_any_more_is_left_out() {
     let inbox = Arc::new(Inbox::new().expect("descriptors"));
     let (pool, release) = busy(&inbox, 10);
     let ask = |number, want: &Want, name: &str| {
-        let caller = Caller::new(ticket(number), Arc::clone(&inbox), want);
+        let caller = Caller::new(ticket(number), Arc::clone(&inbox), want, Duration::MAX);
         let work = open(&root, vec![name.as_bytes().to_vec()]);
         assert!(pool.submit(Job { caller, work }));
     };
@@ -179,6 +179,69 @@ fn a_job_for_which_no_client_waits_any_more_is_left_out() {
     // The name is as any other again.
     ask(5, &waits, "gone");
     assert_eq!(wait_for(&inbox, 1)[0].0.number, 5);
+    pool.end();
+}
+
+/// Nor a client with many names the parts of a file that is being sent.
+#[test]
+fn who_asks_for_many_parts_of_a_file_keeps_no_name_waiting() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::write(place.path().join("large"), vec![1; 100_000]).expect("room");
+    let root = Arc::new(Root::open(place.path()).expect("it is there"));
+    let Lookup::Found(file) = root.open_waiting(b"large") else {
+        panic!("it is there");
+    };
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let (pool, release) = busy(&inbox, 100);
+    for begin in 0..50 {
+        let file = Arc::clone(&file);
+        let end = begin + 1000;
+        submit(&pool, &inbox, begin, Work::Warm { file, begin, end });
+    }
+    submit(&pool, &inbox, 100, open(&root, vec![b"large".to_vec()]));
+    release.wait();
+    let results = wait_for(&inbox, 52);
+    let at = results.iter().position(|(it, _)| it.number == 100);
+    // Behind that for which the helper was busy, and one part.
+    assert!(at <= Some(2), "{at:?}");
+    pool.end();
+}
+
+/// Each would come too late if the oldest one were always begun.
+#[test]
+fn a_disk_that_is_asked_for_more_than_it_can_do_works_for_those_who_still_wait() {
+    const PATIENCE: Duration = Duration::from_millis(300);
+    const JOB: Duration = Duration::from_millis(20);
+    const TWICE_AS_OFTEN: Duration = Duration::from_millis(10);
+    let pool =
+        Pool::start("helper", 1, 1000, Device::default(), Arc::default(), || {}).expect("threads");
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let want = Want::default();
+    let began = std::time::Instant::now();
+    let (mut asked, mut in_time, mut late) = (Vec::new(), 0, 0);
+    while began.elapsed() < Duration::from_secs(3) {
+        let caller = Caller::new(
+            ticket(asked.len() as u64),
+            Arc::clone(&inbox),
+            &want,
+            PATIENCE,
+        );
+        let work = Work::Call(Box::new(|_| std::thread::sleep(JOB)));
+        assert!(pool.submit(Job { caller, work }));
+        asked.push(std::time::Instant::now());
+        std::thread::sleep(TWICE_AS_OFTEN);
+        inbox.take(|ticket, _| match asked[ticket.number as usize].elapsed() {
+            took if took <= PATIENCE => in_time += 1,
+            _ => late += 1,
+        });
+    }
+    let left_out = pool.counts.left_out.load(Ordering::Relaxed);
+    // The helper could do 150, and is hardly ever idle.
+    assert!(
+        in_time > 80 && late < in_time / 4,
+        "{in_time} in time, {late} late, {left_out} left out"
+    );
+    assert!(left_out > 20, "{left_out} left out");
     pool.end();
 }
 

@@ -357,7 +357,7 @@ impl Serving {
         };
         let want = Want::default();
         let job = Job {
-            caller: Caller::new(ticket, Arc::clone(&self.parts.inbox), &want),
+            caller: Caller::new(ticket, Arc::clone(&self.parts.inbox), &want, Duration::MAX),
             work: Work::Bring {
                 root: Arc::clone(&served.root),
                 name: name.1.clone(),
