@@ -21,11 +21,9 @@ use meter::{Meter, SLOW};
 const STUCK: u32 = 4;
 const STUCK_AT_LEAST: Duration = Duration::from_millis(100);
 
-/// So many have the turn at a time. With one alone the device would have nothing to do from the end of a read until the helper
-/// has woken and asked for the next one.
-const HOLDERS: usize = 2;
-/// Jobs at the device, if they take turns: those, and one whose last read is under way.
-const AT_ONCE: usize = HOLDERS + 1;
+/// With one turn alone the device has nothing to do from the end of a read until the helper has woken and asked for the next
+/// one. That does not matter while few jobs wait, and each is done sooner; from so many on there are two turns.
+const CROWD: usize = 2;
 
 /// Of one device. Only helpers wait here.
 pub struct Turns {
@@ -44,6 +42,8 @@ struct State {
     /// Who was first is next.
     waiting: VecDeque<u64>,
     number: u64,
+    /// As who came last has found it.
+    queued: usize,
     /// What a job took on average, lately.
     job_ns: u64,
 }
@@ -74,10 +74,15 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits until it is the caller's turn, if turns are taken now. `queued`: how many more jobs wait in the queue.
+    /// Waits until it is the caller's turn, if turns are taken now. `queued`: how many jobs wait in the queue.
     pub fn wait(&self, queued: usize) -> Turn<'_> {
         let mut state = self.lock();
         state.meter.comes(self.now(), queued);
+        let turns = state.turns();
+        state.queued = queued;
+        if state.turns() > turns {
+            self.wake(&state);
+        }
         state.number += 1;
         let number = state.number;
         state.waiting.push_back(number);
@@ -142,7 +147,8 @@ impl State {
         }
         let working = || self.running.iter().filter(|job| !job.is_stuck);
         let holders = working().filter(|job| job.has_turn).count();
-        if holders >= HOLDERS || working().count() >= AT_ONCE {
+        // Beside those, one whose last read is under way.
+        if holders >= self.turns() || working().count() > self.turns() {
             let oldest = working().map(|job| job.since).min().unwrap_or(now);
             return Some(oldest + patience);
         }
@@ -150,6 +156,13 @@ impl State {
             true => None,
             // That one is about to go on.
             false => Some(now + patience),
+        }
+    }
+
+    fn turns(&self) -> usize {
+        match self.queued < CROWD {
+            true => 1,
+            false => 2,
         }
     }
 
@@ -240,10 +253,10 @@ mod tests {
     fn one_that_is_stuck_does_not_keep_the_turn() {
         let turns = Turns::default();
         turns.take_always();
-        let stuck = [turns.wait(0), turns.wait(0)];
+        let stuck = [turns.wait(CROWD), turns.wait(CROWD)];
         let began = Instant::now();
         for _ in 0..3 {
-            drop(turns.wait(0));
+            drop(turns.wait(CROWD));
         }
         let took = began.elapsed();
         assert!(
@@ -275,13 +288,30 @@ mod tests {
     fn a_turn_that_is_passed_is_the_next_one_s() {
         let turns = Turns::default();
         turns.take_always();
-        let (first, _second) = (turns.wait(0), turns.wait(0));
+        let (first, _second) = (turns.wait(CROWD), turns.wait(CROWD));
         std::thread::scope(|threads| {
-            let next = threads.spawn(|| drop(turns.wait(0)));
+            let next = threads.spawn(|| drop(turns.wait(CROWD)));
             std::thread::sleep(Duration::from_millis(10));
             assert!(!next.is_finished(), "it is not its turn");
             first.pass();
             next.join().expect("it has its turn");
         });
+    }
+
+    #[test]
+    fn while_few_wait_one_has_the_turn_alone() {
+        let turns = Turns::default();
+        turns.take_always();
+        let first = turns.wait(CROWD - 1);
+        std::thread::scope(|threads| {
+            let next = threads.spawn(|| drop(turns.wait(CROWD - 1)));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!next.is_finished(), "it is not its turn");
+            // One more comes, so there are two turns.
+            let many = threads.spawn(|| drop(turns.wait(CROWD)));
+            many.join().expect("it has a turn");
+            next.join().expect("it has its turn");
+        });
+        drop(first);
     }
 }

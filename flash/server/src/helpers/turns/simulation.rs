@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::meter::Meter;
+use super::CROWD;
 
 const READ: u64 = 5_000_000;
 const HELPERS: usize = 64;
@@ -105,7 +106,9 @@ fn simulate_step(
             meter.comes(now, backlog.len().min(HELPERS));
             waiting.push_back(name);
         }
-        while !waiting.is_empty() && (!meter.takes_turns() || (holders < 2 && running < 3)) {
+        let turns = if backlog.len() < CROWD { 1 } else { 2 };
+        while !waiting.is_empty() && (!meter.takes_turns() || (holders < turns && running <= turns))
+        {
             let name = waiting.pop_front().expect("it is there");
             meter.begins();
             names[name].2 = now;
