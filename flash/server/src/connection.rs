@@ -247,6 +247,7 @@ impl Connection {
                 // The next request is for the next configuration.
                 State::Reading if context.heir(self.site).is_some() => Went::Waits,
                 State::Reading => self.read(key, context),
+                State::Asked(_) | State::Checking(_) if self.is_gone => Went::Ended,
                 State::Asked(_) | State::Checking(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
                 State::Relaying(_) => self.relay(key, context),

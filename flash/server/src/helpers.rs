@@ -75,6 +75,8 @@ pub struct Device {
     elsewhere: Option<Arc<Pool>>,
     /// Of all pools that wait for this device. `None`: they are several devices.
     turns: Option<Arc<Turns>>,
+    /// Which of these pools it is.
+    line: usize,
 }
 
 impl Device {
@@ -83,6 +85,7 @@ impl Device {
         Device {
             elsewhere: None,
             turns: Some(Arc::default()),
+            line: 0,
         }
     }
 }
@@ -272,19 +275,17 @@ impl Pool {
             let turns = self.device.turns.as_deref();
             let turn = turns.map_or_else(Turn::none, |turns| {
                 // However many there are, no more than these would be at the device at once.
-                turns.wait(self.jobs.len().min(self.most))
+                turns.wait(self.device.line, self.jobs.len().min(self.most))
             });
             // This thread may be about to wait for a disk. One that is idle has to be left for the next job, and a loop
             // starts no threads.
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let _ = self.add_thread(|| {});
             }
-            let queued = self.next();
-            match self.is_wanted(&queued) {
-                true => self.run(queued, &mut scratch, turn),
-                false => {
-                    self.counts.left_out.fetch_add(1, Ordering::Relaxed);
-                }
+            match self.next_wanted() {
+                Some(queued) => self.run(queued, &mut scratch, turn),
+                // The device has done nothing.
+                None => turn.leave(),
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
@@ -301,11 +302,38 @@ impl Pool {
         }
     }
 
-    /// Its result is waited for. If not, no request can join it any more.
-    fn is_wanted(&self, queued: &Queued) -> bool {
-        let typical = Duration::from_nanos(self.typical_ns.load(Ordering::Relaxed));
-        let is_joined = |key: &Key| !self.flights.end_unwanted(key, typical);
-        queued.job.caller.still_waits(typical) || queued.key.as_ref().is_some_and(is_joined)
+    /// The next job of which the result will be waited for, for who has been woken for a job. `None`: of those that are there
+    /// none is. Those before it are left out without a turn of their own.
+    fn next_wanted(&self) -> Option<Queued> {
+        loop {
+            let queued = self.next();
+            let typical = Duration::from_nanos(self.typical_ns.load(Ordering::Relaxed));
+            if queued.job.caller.still_waits(typical) {
+                return Some(queued);
+            }
+            let joined = match &queued.key {
+                None => Vec::new(),
+                Some(key) => match self.flights.end_unwanted(key, typical) {
+                    None => return Some(queued),
+                    Some(joined) => joined,
+                },
+            };
+            self.counts.left_out.fetch_add(1, Ordering::Relaxed);
+            if let Work::Open { .. } = queued.job.work {
+                let callers = joined.into_iter().chain([queued.job.caller]);
+                for caller in callers.filter(Caller::is_there) {
+                    caller.answer(Result::Opened(0, Lookup::Busy));
+                }
+            }
+            if !self.semaphore.wait(Duration::ZERO) {
+                return None;
+            }
+            if self.ends.load(Ordering::Relaxed) {
+                // Another thread may need it to end.
+                self.semaphore.post(1);
+                return None;
+            }
+        }
     }
 
     fn run(&self, queued: Queued, scratch: &mut [u8], turn: Turn<'_>) {

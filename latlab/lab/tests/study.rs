@@ -86,7 +86,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     }
     let place = place();
     let child = Command::new(LATLAB)
-        .args(arguments(&["nginx", "apache-event"], place.path(), "2s"))
+        .args(arguments(&["nginx", "apache-event"], place.path(), "1s"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -26,6 +26,9 @@ impl Connection {
         let State::Sending(sending) = &mut self.state else {
             return Went::On;
         };
+        if sending.waits && self.is_gone {
+            return Went::Ended;
+        }
         if sending.waits || !self.writable {
             return Went::Waits;
         }

@@ -35,7 +35,11 @@ impl Connection {
         } = asked;
         match result {
             helpers::Result::Opened(at, lookup) => {
-                self.has_found = matches!(lookup, Lookup::Found(_)) && at < candidates.asked();
+                self.has_found = match lookup {
+                    Lookup::Found(_) => at < candidates.asked(),
+                    Lookup::Busy => self.has_found,
+                    _ => false,
+                };
                 let root = self.rules.as_ref().and_then(|rules| rules.root.clone());
                 let lookup = match root {
                     Some(root) => {

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use super::inbox::{Inbox, Ticket};
 use super::work::Result;
 
+/// Loops look at deadlines at this interval.
+const LEAST: Duration = Duration::from_millis(250);
+
 /// Kept as long as the result of a job is wanted: a job that has not begun when it is dropped is left out.
 #[derive(Default)]
 pub struct Want(Arc<()>);
@@ -27,16 +30,20 @@ impl Caller {
             answer_to,
             wanted: Arc::downgrade(&want.0),
             since: Instant::now(),
-            patience,
+            patience: patience.max(LEAST),
         }
     }
 
     /// It will be there when a job that begins now ends, which takes as long as jobs do (`typical`). Without a margin, a disk
     /// that is asked for more than it can do would bring each file just after its client has given up. A job that has
-    /// waited for half of the patience is begun in any case.
+    /// waited for less than three quarters of the patience is begun in any case.
     pub fn still_waits(&self, typical: Duration) -> bool {
-        let needed = (2 * typical).min(self.patience / 2);
-        self.wanted.strong_count() > 0 && self.since.elapsed() + needed <= self.patience
+        let needed = (2 * typical).min(self.patience / 4);
+        self.is_there() && self.since.elapsed() + needed <= self.patience
+    }
+
+    pub fn is_there(&self) -> bool {
+        self.wanted.strong_count() > 0
     }
 
     pub fn answer(self, result: Result) {

@@ -44,15 +44,12 @@ impl Flights {
         self.look().remove(key)
     }
 
-    /// For a helper: the job with this key ends, if none of those who joined it will be there when it is done.
-    pub fn end_unwanted(&self, key: &Key, typical: Duration) -> bool {
+    /// For a helper: the job with this key ends, if none of those who joined it will be there when it is done. Returns them.
+    pub fn end_unwanted(&self, key: &Key, typical: Duration) -> Option<Waiting> {
         let mut table = self.look();
         let mut joined = table.by_key.get(key).into_iter().flatten();
-        let is_unwanted = !joined.any(|caller| caller.still_waits(typical));
-        if is_unwanted {
-            table.remove(key);
-        }
-        is_unwanted
+        let is_wanted = joined.any(|caller| caller.still_waits(typical));
+        (!is_wanted).then(|| table.remove(key))
     }
 
     fn look(&self) -> MutexGuard<'_, Table> {

@@ -69,13 +69,14 @@ impl Pools {
             let name = format!("{major}:{minor}");
             // Both wait for the same device, so they take turns with each other.
             let turns = Some(Arc::default());
-            let of = |elsewhere: &Arc<Pool>| Device {
+            let of = |elsewhere: &Arc<Pool>, line| Device {
                 elsewhere: Some(Arc::clone(elsewhere)),
                 turns: turns.clone(),
+                line,
             };
             let pair = Pair {
-                names: start(&name, false, of(&pools.others.names))?,
-                missing: start(&name, true, of(&pools.others.missing))?,
+                names: start(&name, false, of(&pools.others.names, 0))?,
+                missing: start(&name, true, of(&pools.others.missing, 1))?,
                 device: name,
             };
             pools.of_devices.push((device, pair));

@@ -24,6 +24,8 @@ const STUCK_AT_LEAST: Duration = Duration::from_millis(100);
 /// With one turn alone the device has nothing to do from the end of a read until the helper has woken and asked for the next
 /// one. That does not matter while few jobs wait, and each is done sooner; from so many on there are two turns.
 const CROWD: usize = 2;
+/// Pools of a device.
+const LINES: usize = 2;
 
 /// Of one device. Only helpers wait here.
 pub struct Turns {
@@ -42,8 +44,8 @@ struct State {
     /// Who was first is next.
     waiting: VecDeque<u64>,
     number: u64,
-    /// As who came last has found it.
-    queued: usize,
+    /// In the pools of the device, as who came last has found it.
+    queued: [usize; LINES],
     /// What a job took on average, lately.
     job_ns: u64,
 }
@@ -74,12 +76,12 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits until it is the caller's turn, if turns are taken now. `queued`: how many jobs wait in the queue.
-    pub fn wait(&self, queued: usize) -> Turn<'_> {
+    /// Waits until it is the caller's turn, if turns are taken now. `line`: its pool; `queued`: how many jobs wait there.
+    pub fn wait(&self, line: usize, queued: usize) -> Turn<'_> {
         let mut state = self.lock();
         state.meter.comes(self.now(), queued);
         let turns = state.turns();
-        state.queued = queued;
+        state.queued[line] = queued;
         if state.turns() > turns {
             self.wake(&state);
         }
@@ -160,7 +162,7 @@ impl State {
     }
 
     fn turns(&self) -> usize {
-        match self.queued < CROWD {
+        match self.queued.iter().sum::<usize>() < CROWD {
             true => 1,
             false => 2,
         }
@@ -179,6 +181,13 @@ impl State {
             has_turn: true,
             is_stuck: false,
         });
+    }
+
+    fn leave(&mut self, number: u64, now: u64) {
+        let left = self.running.iter().position(|job| job.number == number);
+        if left.is_some_and(|at| !self.running.swap_remove(at).is_stuck) {
+            self.meter.ends(now, None);
+        }
     }
 
     fn end(&mut self, number: u64, now: u64) {
@@ -206,6 +215,13 @@ impl<'a> Turn<'a> {
         Turn {
             turns: None,
             number: 0,
+        }
+    }
+
+    /// It has nothing to ask the device for.
+    pub fn leave(self) {
+        if let Some(turns) = self.turns {
+            turns.lock().leave(self.number, turns.now());
         }
     }
 
@@ -243,7 +259,7 @@ mod tests {
     #[test]
     fn without_a_verdict_none_waits() {
         let turns = Turns::default();
-        let (first, second) = (turns.wait(0), turns.wait(0));
+        let (first, second) = (turns.wait(0, 0), turns.wait(0, 0));
         first.pass();
         drop((second, first));
         assert!(!turns.are_taken());
@@ -253,10 +269,10 @@ mod tests {
     fn one_that_is_stuck_does_not_keep_the_turn() {
         let turns = Turns::default();
         turns.take_always();
-        let stuck = [turns.wait(CROWD), turns.wait(CROWD)];
+        let stuck = [turns.wait(0, CROWD), turns.wait(0, CROWD)];
         let began = Instant::now();
         for _ in 0..3 {
-            drop(turns.wait(CROWD));
+            drop(turns.wait(0, CROWD));
         }
         let took = began.elapsed();
         assert!(
@@ -288,9 +304,9 @@ mod tests {
     fn a_turn_that_is_passed_is_the_next_one_s() {
         let turns = Turns::default();
         turns.take_always();
-        let (first, _second) = (turns.wait(CROWD), turns.wait(CROWD));
+        let (first, _second) = (turns.wait(0, CROWD), turns.wait(0, CROWD));
         std::thread::scope(|threads| {
-            let next = threads.spawn(|| drop(turns.wait(CROWD)));
+            let next = threads.spawn(|| drop(turns.wait(0, CROWD)));
             std::thread::sleep(Duration::from_millis(10));
             assert!(!next.is_finished(), "it is not its turn");
             first.pass();
@@ -302,13 +318,13 @@ mod tests {
     fn while_few_wait_one_has_the_turn_alone() {
         let turns = Turns::default();
         turns.take_always();
-        let first = turns.wait(CROWD - 1);
+        let first = turns.wait(0, CROWD - 1);
         std::thread::scope(|threads| {
-            let next = threads.spawn(|| drop(turns.wait(CROWD - 1)));
+            let next = threads.spawn(|| drop(turns.wait(0, CROWD - 1)));
             std::thread::sleep(Duration::from_millis(10));
             assert!(!next.is_finished(), "it is not its turn");
             // One more comes, so there are two turns.
-            let many = threads.spawn(|| drop(turns.wait(CROWD)));
+            let many = threads.spawn(|| drop(turns.wait(0, CROWD)));
             many.join().expect("it has a turn");
             next.join().expect("it has its turn");
         });

@@ -8,7 +8,8 @@ use crate::sys::Mapping;
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.strided",
     group: "memory",
-    operation: "access to every second word of the buffer",
+    operation:
+        "access to every second word of the buffer; reading and writing to its first four bytes",
     variants: &[],
     by_name: &["read-256K", "write-256K", "read-write-256K", "copy-256K"],
     depends_on: &["memory.read", "memory.write"],
@@ -34,8 +35,8 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
             sum_is(all.read_half(), accesses.wrapping_mul(n))
         })?,
         "read-write-256K" => sampler.time(|n| {
-            let sums = (0..n).fold(0u64, |sum, _| sum.wrapping_add(all.replace_half(1)));
-            sum_is(sums, accesses.wrapping_mul(n))
+            let sums = (0..n).fold(0u32, |sum, _| sum.wrapping_add(all.replace_quarter(1)));
+            sum_is(u64::from(sums), u64::from(accesses.wrapping_mul(n) as u32))
         })?,
         _ => {
             // Both buffers together have the size.

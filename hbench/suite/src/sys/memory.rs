@@ -34,8 +34,16 @@ const UNROLLED: usize = 16;
 
 impl Mapping {
     fn map(bytes: usize, flags: libc::c_int, file: Option<&File>) -> io::Result<Mapping> {
+        Mapping::map_for(libc::PROT_READ | libc::PROT_WRITE, bytes, flags, file)
+    }
+
+    fn map_for(
+        access: libc::c_int,
+        bytes: usize,
+        flags: libc::c_int,
+        file: Option<&File>,
+    ) -> io::Result<Mapping> {
         let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
-        let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses an address at which nothing is.
         let begin = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, descriptor, 0) };
         if begin == libc::MAP_FAILED {
@@ -64,6 +72,11 @@ impl Mapping {
 
     pub fn of_file(file: &File, bytes: usize) -> io::Result<Mapping> {
         Mapping::map(bytes, libc::MAP_SHARED, Some(file))
+    }
+
+    /// A private mapping of a file, for reading: a write to it ends the process.
+    pub fn view_of_file(file: &File, bytes: usize) -> io::Result<Mapping> {
+        Mapping::map_for(libc::PROT_READ, bytes, libc::MAP_PRIVATE, Some(file))
     }
 
     /// A private mapping of a file: writing copies a page.

@@ -115,7 +115,8 @@ impl Meter {
         self.running += 1;
     }
 
-    /// It has ended, which took so long at the device. `None`: it is taken to be stuck, and does not count any more.
+    /// It has ended, which took so long at the device. `None`: it is taken to be stuck, or has asked the device
+    /// for nothing, and does not count.
     pub fn ends(&mut self, now: u64, took: Option<u64>) {
         self.pass(now);
         self.present = self.present.saturating_sub(1);

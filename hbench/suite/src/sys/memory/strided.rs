@@ -45,19 +45,20 @@ impl Chunk<'_> {
         });
     }
 
-    /// Replaces every second word; the sum of what was there.
+    /// Replaces the first four bytes of every second word; the sum of what was there. Each addition waits for the one before
+    /// it.
     #[inline(never)]
-    pub fn replace_half(&self, value: u64) -> u64 {
-        let mut sums = [0u64; 4];
+    pub fn replace_quarter(&self, value: u32) -> u32 {
+        let mut sum = 0u32;
         self.every_second(|word| {
             // SAFETY: the word lies within the chunk.
-            let before = unsafe { self.begin.add(word).read_volatile() };
-            let sum = &mut sums[word / STRIDE % 4];
-            *sum = sum.wrapping_add(before);
+            let four = unsafe { self.begin.add(word) }.cast::<u32>();
             // SAFETY: as above.
-            unsafe { self.begin.add(word).write_volatile(value) };
+            sum = sum.wrapping_add(unsafe { four.read_volatile() });
+            // SAFETY: as above.
+            unsafe { four.write_volatile(value) };
         });
-        sums.iter().fold(0, |sum, part| sum.wrapping_add(*part))
+        sum
     }
 
     /// Copies every second word.
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(memory.all().read_half(), 20);
         memory.all().write_half(3);
         assert_eq!((memory.all().read_half(), memory.all().read()), (60, 79));
-        assert_eq!(memory.all().replace_half(5), 60);
+        assert_eq!(memory.all().replace_quarter(5), 60);
         let other = Mapping::filled(bytes).expect("memory");
         other.all().copy_half_from(&memory.all());
         assert_eq!(other.all().read(), 100 + 19);
