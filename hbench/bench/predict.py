@@ -14,6 +14,9 @@ a second one (repeat). `elapsed` is the time from start to end; where a machine 
 that takes. `work` is compared with the CPU time of all processes; under a tracer, which stops programs, the two are not
 quite the same.
 
+--from validation predicts what was measured before once more, by what was recorded then: with another hbench, it shows what that
+would have predicted. Such predictions were not made before the measurement.
+
 Takes half an hour on a machine that does nothing else, with --quick ten minutes; with emulated machines (--machines guest_old
 guest_newest guest_mitigated) 15. As root.
 """
@@ -44,7 +47,9 @@ def parsed():
     parser.add_argument("--hbench", default="target/release/hbench")
     parser.add_argument("--debox", help="the program that records [default: beside hbench, or in PATH]")
     parser.add_argument("--flash", help="a program that is measured [default: beside hbench]")
-    parser.add_argument("-o", "--output", required=True, help="new directory for what is found")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("-o", "--output", help="new directory for what is found")
+    where.add_argument("--from", dest="earlier", metavar="DIR", help="measures nothing: predicts what was measured before")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and runs: for development")
     parser.add_argument("--first-rounds", type=int, help="samples of each benchmark before the first program")
     parser.add_argument("--rounds", type=int, help="samples of each benchmark before each program")
@@ -290,11 +295,35 @@ def validate(arguments, words, place):
     return found, series, missing
 
 
+def report(found, series, missing):
+    text = ""
+    for quantity in ["elapsed", "work"]:
+        text += f"## {quantity}\n\n" + scores.table(list(scores.rows(found, series, quantity))) + "\n"
+    return text + "".join(f"missing: {name}: {reason}\n" for name, reason in missing)
+
+
+def predict_again(arguments):
+    """For what an earlier call has measured."""
+    place = lambda name: os.path.join(arguments.earlier, name)
+    with open(place("measured.json"), encoding="utf-8") as file:
+        measured = json.load(file)
+    found = {}
+    for name, by_machine in measured["series"][0].items():
+        vectors = {machine: place(f"{machine}.vec") for machine in by_machine}
+        found[name] = predicted(arguments, place(f"{name}.vec"), vectors)
+    print(report(found, measured["series"], measured["missing"]), end="")
+
+
 def main():
     arguments = parsed()
     # Mounts and control groups are removed, too, when it is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments.hbench = os.path.abspath(arguments.hbench)
+    if arguments.earlier:
+        try:
+            return predict_again(arguments)
+        except (Failed, OSError, ValueError, KeyError, IndexError) as reason:
+            sys.exit(f"predict: what is in {arguments.earlier} cannot be predicted: {reason}")
     os.makedirs(arguments.output)
     place = lambda name: os.path.abspath(os.path.join(arguments.output, name))
     beside = os.path.join(os.path.dirname(arguments.hbench), "flash")
@@ -307,10 +336,7 @@ def main():
     except (Failed, machines.Missing) as reason:
         sys.exit(f"predict: {reason}")
     write(place("measured.json"), {"series": series, "missing": missing + without})
-    text = ""
-    for quantity in ["elapsed", "work"]:
-        text += f"## {quantity}\n\n" + scores.table(list(scores.rows(found, series, quantity))) + "\n"
-    text += "".join(f"missing: {name}: {reason}\n" for name, reason in missing + without)
+    text = report(found, series, missing + without)
     write(place("table.md"), text)
     print(text, end="")
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who waits for the result of a job, and whether that is still so.
+//! The request that waits for the result of a job, and whether it still does.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

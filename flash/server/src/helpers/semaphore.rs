@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts jobs, and wakes one thread for each.
 //!
-//! With an eventfd that all idle threads poll, each job would wake all of them, and the call in which a loop hands the job over
-//! would take as long as that does: the kernel's `eventfd_write` calls every waiter, as `poll` does not wait exclusively
-//! (fs/eventfd.c, Linux 6.18). A futex wakes as many as it is told to, and if no
-//! thread waits, there is nothing to call the kernel for.
+//! All idle threads could poll one eventfd. But then each job wakes all of them, and the loop that hands the job over pays for it: its
+//! `write` wakes every thread that polls (fs/eventfd.c, Linux 6.18). A futex wakes exactly one. If no thread waits, the kernel is not
+//! called at all.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -479,10 +479,10 @@ fn all_jobs_of_a_device_take_turns_with_each_other() {
         call(&pair.missing, JOBS + number);
     }
     let results = wait_for(&inbox, 2 * JOBS as usize);
-    // They are done in turn, each pool as often as it has helpers in line: one to three.
+    // As no scanner keeps a cold file waiting longer than one of its own names, they are done in turn.
     let order: Vec<u64> = results.iter().map(|(ticket, _)| ticket.number).collect();
     let last_name = order.iter().rposition(|number| *number < JOBS);
-    assert!(last_name >= Some(JOBS as usize + 2), "{order:?}");
+    assert!(last_name >= Some(order.len() - 5), "{order:?}");
     assert_eq!(at_once.1.load(Ordering::SeqCst), 2);
     // Two at work, one that waits for its turn, and one for the next job.
     for pool in [&pair.names, &pair.missing] {

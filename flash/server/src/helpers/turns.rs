@@ -41,8 +41,10 @@ pub struct Turns {
 struct State {
     meter: Meter,
     running: Vec<Running>,
-    /// Who was first is next.
-    waiting: VecDeque<u64>,
+    /// Each with its pool, in the order in which they came.
+    waiting: VecDeque<(usize, u64)>,
+    /// The pool that had a turn last.
+    last: usize,
     number: u64,
     /// In the pools of the device, as who came last has found it.
     queued: [usize; LINES],
@@ -87,7 +89,7 @@ impl Turns {
         }
         state.number += 1;
         let number = state.number;
-        state.waiting.push_back(number);
+        state.waiting.push_back((line, number));
         loop {
             let now = self.now();
             let Some(until) = state.is_taken_until(number, now) else {
@@ -97,7 +99,8 @@ impl Turns {
             let waited = self.passed.wait_timeout(state, timeout);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.waiting.retain(|waits| *waits != number);
+        state.waiting.retain(|(_, waits)| *waits != number);
+        state.last = line;
         state.begin(number, self.now());
         // The next one may be able to go on, too, and one that is stuck does not tell that others may.
         self.wake(&state);
@@ -154,11 +157,18 @@ impl State {
             let oldest = working().map(|job| job.since).min().unwrap_or(now);
             return Some(oldest + patience);
         }
-        match self.waiting.front() == Some(&number) {
+        match self.next() == Some(number) {
             true => None,
             // That one is about to go on.
             false => Some(now + patience),
         }
+    }
+
+    /// The first one of the pool that did not have the last turn, if one of it waits: a pool with more helpers has no more turns.
+    fn next(&self) -> Option<u64> {
+        let is_other = |waits: &&(usize, u64)| waits.0 != self.last;
+        let found = self.waiting.iter().find(is_other);
+        found.or(self.waiting.front()).map(|(_, number)| *number)
     }
 
     fn turns(&self) -> usize {
