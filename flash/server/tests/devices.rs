@@ -64,7 +64,7 @@ fn a_mount_that_hangs_keeps_no_other_file_waiting() {
             "a mount that hangs: no mounts of one's own: {error}"
         ));
     }
-    let config = "loops = 1\nhelpers = 2\ntimeouts = { disk = \"5s\" }\n[[server]]\n";
+    let config = "loops = 1\nhelpers = 2\ntimeouts = { disk = \"5m\" }\n[[server]]\n";
     let program = Program::start(config, &[("root/hung/below", ""), ("root/a", "of a")]);
     let _hanging = match mount_hanging(program.path("root/hung")) {
         Ok(hanging) => hanging,

@@ -325,6 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_with_more_helpers_has_no_more_turns() {
+        let turns = Turns::default();
+        turns.take_always();
+        let (first, _second) = (turns.wait(0, CROWD), turns.wait(0, CROWD));
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|threads| {
+            for line in [0, 0, 1] {
+                let (turns, order) = (&turns, &order);
+                threads.spawn(move || {
+                    let _turn = turns.wait(line, CROWD);
+                    order.lock().expect("none panics").push(line);
+                });
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(first);
+        });
+        assert_eq!(order.into_inner().expect("none panics"), [1, 0, 0]);
+    }
+
+    #[test]
     fn while_few_wait_one_has_the_turn_alone() {
         let turns = Turns::default();
         turns.take_always();
